@@ -1,0 +1,85 @@
+// Package store is the contract of the key store: the words, the table of states and
+// operations, the interfaces, the sentinels and the limits. It imports nothing but the
+// standard library, and everything else imports it.
+//
+// # Tour
+//
+//   - key.go, record.go: what is kept ([Key], [Record], [Outcome], [Event]).
+//   - namespace.go: policy ([Namespace], [Tier]).
+//   - request.go, store.go: the operations and who implements them ([Store], [Records],
+//     [Namespaces], [Maintainer]).
+//   - errors.go, limits.go, validate.go: refusals and what is allowed.
+//   - transition*.go: the table below as pure functions, the only place where it lives.
+//   - wait.go: [Waiter], which lets a Claim wait for another attempt to settle.
+//
+// # The table
+//
+// Lapsed: IN_PROGRESS and now >= lease end. Expired: now >= expires at. Live: not expired.
+// Whether an expired record is still stored changes nothing but the next fence. The
+// store's clock (now, whole microseconds) decides everything.
+//
+// Claim, first match wins:
+//
+//  1. bad input, or intent time > now + skew: INVALID_ARGUMENT (KEY_REQUIRED for an empty
+//     id); unknown namespace: NAMESPACE_UNKNOWN
+//  2. live, and this attempt id is among the ended ones: STALE_ATTEMPT
+//  3. live, not RELEASED, other fingerprint: FINGERPRINT_MISMATCH, revealing nothing
+//  4. COMPLETED: completed
+//  5. IN_PROGRESS with this attempt id: granted again, same fence, number, previous fence and
+//     unsettled. Lease not lapsed: its end stays. Lapsed: a fresh lease, up to the attempt
+//     limit; none left (now >= limit): ATTEMPT_TOO_LONG
+//  6. IN_PROGRESS, not lapsed: in progress
+//  7. lapsed under HOLD: unresolved
+//  8. lapsed under TAKEOVER: granted, fence grows, number + 1, unsettled; the record keeps its
+//     fingerprint; the lapsed attempt joins the ended ones; event takeover
+//  9. RELEASED: granted, fence grows, number + 1, not unsettled, this fingerprint
+//  10. no live record: a recovery floor stands and not (intent time - skew > floor):
+//     UNKNOWN_HISTORY; intent time known and now > intent time + retention - skew: KEY_EXPIRED
+//     (retention: the shortest in force since intent time - skew); else granted, number 1,
+//     previous fence 0, no ended attempts
+//
+// A grant has fence max(previous + 1, now in µs), where previous is that of any stored
+// record, expired or not. It stamps the namespace's lapse policy (HOLD if the Claim asks
+// for it), retention, attempt limit = now + max attempt, lease end = min(now + lease, limit).
+//
+// Renew, Complete and Release, first match wins, after bad input and unknown namespace:
+//
+//	                          Renew              Complete                    Release
+//	no live record            KEY_NOT_FOUND      KEY_NOT_FOUND               KEY_NOT_FOUND
+//	fence or attempt not      STALE_FENCE        STALE_FENCE, evidence       STALE_FENCE
+//	  current
+//	COMPLETED                 ALREADY_COMPLETED  same digest: OK, unchanged  ALREADY_COMPLETED
+//	                                             other: ALREADY_COMPLETED
+//	ended by its own Release  STALE_ATTEMPT      NONE: STALE_ATTEMPT, evid.  same effect: OK,
+//	                                             UNKNOWN: as lapsed          unchanged
+//	                                                                         other: STALE_ATTEMPT
+//	lapsed                    LEASE_EXPIRED      now <= limit: COMPLETED     as below
+//	                                             else ATTEMPT_TOO_LONG, evid.
+//	IN_PROGRESS               longer (below)     COMPLETED                   NONE, not unsettled:
+//	                                                                           RELEASED
+//	                                                                         else lapsed now
+//
+// Renew: end = max(end, min(now + lease, limit)); ATTEMPT_TOO_LONG if the end already is the
+// limit and now + lease is beyond it (the lease then runs out at its end). "Lapsed now":
+// the state stays IN_PROGRESS and lease end = min(lease end, now), so that a Release never
+// hides an earlier lapse. A Release adds the attempt to the ended ones, also when lapsed. A
+// Complete takes it off again and clears unsettled. Ended attempts are the last 8, oldest
+// dropped first. Evidence is an event late outcome with the outcome.
+//
+// Expires at, with the retention stamped at the grant: completion + retention; release +
+// retention; in progress under TAKEOVER: lease end + retention; under HOLD: never.
+//
+// Lookup: no live record: KEY_NOT_FOUND; else state and times. Unsettled is shown if in
+// progress and stamped so or lapsed. The outcome is shown only if the fingerprint is equal;
+// otherwise it is withheld.
+//
+// Resolve: no live record: KEY_NOT_FOUND; not lapsed: NOT_LAPSED; else the fence grows, the
+// attempt joins the ended ones and its id is cleared, unsettled is cleared, event resolved;
+// with an outcome COMPLETED, without RELEASED; previous fence and number stay.
+//
+// ForceRelease: no live record: KEY_NOT_FOUND; not IN_PROGRESS: NOT_HELD; else the fence
+// grows, the attempt joins the ended ones and its id is cleared, lease end = min(lease end,
+// now), lapse policy TAKEOVER, expires at = now + retention (so that what is unknown stays
+// known as unknown), event force-released. Where an attempt id has been cleared, no attempt
+// and no fence is current.
+package store

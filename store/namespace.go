@@ -1,0 +1,161 @@
+package store
+
+import "time"
+
+// DefaultNamespace exists in every store.
+const DefaultNamespace = "default"
+
+// Tier bounds a namespace's retention and sets the width of its buckets. It is fixed
+// when the namespace is created.
+type Tier uint8
+
+// The tiers, by the longest retention they allow.
+const (
+	TierHour  Tier = iota + 1 // up to 1 hour
+	TierDay                   // up to 24 hours
+	TierWeek                  // up to 7 days
+	TierMonth                 // up to 35 days
+)
+
+// Tiers lists all tiers, shortest first.
+var Tiers = [...]Tier{TierHour, TierDay, TierWeek, TierMonth}
+
+// MaxRetention is the longest retention in the tier.
+func (t Tier) MaxRetention() time.Duration {
+	switch t {
+	case TierHour:
+		return time.Hour
+	case TierDay:
+		return 24 * time.Hour
+	case TierWeek:
+		return 7 * 24 * time.Hour
+	case TierMonth:
+		return 35 * 24 * time.Hour
+	}
+	return 0
+}
+
+// BucketWidth is the width of the tier's buckets: a quarter of MaxRetention.
+func (t Tier) BucketWidth() time.Duration { return t.MaxRetention() / 4 }
+
+// MaxAttempt is the longest an attempt can go on in the tier: a quarter of MaxRetention.
+// So a key is never older than width + max attempt + retention, which six buckets cover.
+func (t Tier) MaxAttempt() time.Duration { return t.MaxRetention() / 4 }
+
+// TierFor returns the shortest tier that allows the retention.
+func TierFor(retention time.Duration) Tier {
+	for _, t := range Tiers {
+		if retention <= t.MaxRetention() {
+			return t
+		}
+	}
+	return TierMonth
+}
+
+// EntityRule says whether the keys of a namespace carry an entity.
+type EntityRule uint8
+
+// The entity rules.
+const (
+	EntityOptional EntityRule = iota
+	EntityRequired
+	EntityForbidden
+)
+
+// Namespace is a tenant's policy.
+type Namespace struct {
+	// Name matches [a-z0-9][a-z0-9-]{0,62}.
+	Name string
+	// Tier is fixed at creation. Zero then means the shortest that allows Retention.
+	Tier Tier
+	// Retention is how long an outcome answers repeats, from completion. Zero: 24 h, or
+	// the tier's longest if that is less.
+	Retention time.Duration
+	// LapsePolicy is what happens after a lapse. Zero: Takeover.
+	LapsePolicy LapsePolicy
+	// Lease is what a Claim without a lease gets. Zero: 30 s, or MaxLease if that is
+	// less. MaxLease is the longest a Claim or Renew may ask for. Zero: 15 min.
+	Lease    time.Duration
+	MaxLease time.Duration
+	// MaxAttempt is the longest that renewals can stretch one attempt. Zero: 1 h, or a
+	// quarter of the tier if that is less.
+	MaxAttempt time.Duration
+	// MaxOutcomeBytes limits [Outcome.Size]. Zero: 256 KiB.
+	MaxOutcomeBytes int
+	// Entity says whether keys carry an entity.
+	Entity EntityRule
+	// RecoveryFloor, if set, is the instant before which the store may have forgotten
+	// keys (it was restored from a backup). Claims for unknown keys whose intent is not
+	// known to be newer are refused with ErrUnknownHistory until an operator clears it.
+	RecoveryFloor time.Time
+
+	// CreatedAt and UpdatedAt are set by the store.
+	CreatedAt time.Time
+	UpdatedAt time.Time
+	// PastRetentions are kept by the store when Retention grows: records ended before
+	// the change still expire by the old one.
+	PastRetentions []PastRetention
+}
+
+// PastRetention is a retention that was in force until some instant.
+type PastRetention struct {
+	Retention time.Duration
+	Until     time.Time
+}
+
+// Skew is how far an intent time may be off the store's clock.
+func (n *Namespace) Skew() time.Duration { return min(time.Minute, n.Retention/10) }
+
+// WithDefaults returns n with every zero setting replaced by its default.
+func (n Namespace) WithDefaults() Namespace {
+	if n.Tier == 0 {
+		retention := n.Retention
+		if retention == 0 {
+			retention = DefaultRetention
+		}
+		n.Tier = TierFor(retention)
+	}
+	setDefault(&n.Retention, min(DefaultRetention, n.Tier.MaxRetention()))
+	setDefault(&n.LapsePolicy, Takeover)
+	setDefault(&n.MaxAttempt, min(DefaultMaxAttempt, n.Tier.MaxAttempt()))
+	setDefault(&n.MaxLease, min(MaxLease, n.MaxAttempt))
+	setDefault(&n.Lease, min(DefaultLease, n.MaxLease))
+	setDefault(&n.MaxOutcomeBytes, MaxOutcomeBytes)
+	return n
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Replace returns the namespace that an update from old to n makes at now: it keeps
+// what an update cannot change and remembers a shorter retention that was in force.
+func (n Namespace) Replace(old Namespace, now time.Time) Namespace {
+	n.Tier, n.CreatedAt, n.UpdatedAt = old.Tier, old.CreatedAt, now
+	n = n.WithDefaults()
+	n.PastRetentions = nil
+	for _, past := range old.PastRetentions {
+		if now.Sub(past.Until) <= TierMonth.MaxRetention() {
+			n.PastRetentions = append(n.PastRetentions, past)
+		}
+	}
+	if n.Retention > old.Retention {
+		n.PastRetentions = append(n.PastRetentions, PastRetention{Retention: old.Retention, Until: now})
+	}
+	return n
+}
+
+// RetentionSince returns the shortest retention that can have applied to a record of
+// an intent made at t or later.
+func (n *Namespace) RetentionSince(t time.Time) time.Duration {
+	retention := n.Retention
+	for _, past := range n.PastRetentions {
+		if !t.After(past.Until) {
+			retention = min(retention, past.Retention)
+		}
+	}
+	return retention
+}

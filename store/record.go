@@ -1,0 +1,227 @@
+package store
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"hash"
+	"time"
+)
+
+// State is where a record stands. What a record means also depends on the time:
+// see [Record.Lapsed] and [Record.Expired].
+type State uint8
+
+// The states of a record.
+const (
+	StateInProgress State = iota + 1 // an attempt was granted and has not ended with an outcome
+	StateCompleted                   // an outcome is stored and answers every repeat
+	StateReleased                    // the last attempt had no effect; the key can be claimed again
+)
+
+// LapsePolicy says what a Claim gets when the last attempt's lease ended without
+// an outcome, so that nobody knows whether its effect happened.
+type LapsePolicy uint8
+
+// The lapse policies.
+const (
+	Takeover LapsePolicy = iota + 1 // the next claimer is granted the key, told to check and then act
+	Hold                            // the key stays unresolved until its holder or an operator settles it
+)
+
+// Effect is what the holder says when it gives a key up without an outcome.
+type Effect uint8
+
+// The effects a Release can declare.
+const (
+	EffectNone    Effect = iota + 1 // nothing happened: the key may be claimed afresh
+	EffectUnknown                   // it may have happened: the lease lapses now
+)
+
+// Fingerprint is a digest of the request that an intent carries. The same key with
+// another fingerprint is a caller's bug.
+//
+// An empty Digest means "no fingerprint", is explicit, and matches only itself.
+type Fingerprint struct {
+	// Version tags the algorithm that made Digest. Zero is the application's own.
+	// It is zero when Digest is empty.
+	Version uint32
+	// Digest is 0 to 64 opaque bytes.
+	Digest string
+}
+
+// Match is how two fingerprints compare.
+type Match uint8
+
+// The results of [Fingerprint.Compare].
+const (
+	MatchEqual        Match = iota + 1 // the same request, or both empty
+	MatchDifferent                     // another request: a caller's bug
+	MatchIncomparable                  // made by two algorithms: never called a mismatch, but counted
+)
+
+// Compare says whether f and g stand for the same request.
+func (f Fingerprint) Compare(g Fingerprint) Match {
+	switch {
+	case f == g:
+		return MatchEqual
+	case f.Digest == "" || g.Digest == "" || f.Version == g.Version:
+		return MatchDifferent
+	default:
+		return MatchIncomparable
+	}
+}
+
+// MetadataEntry is one response header or trailer.
+type MetadataEntry struct {
+	Name  string
+	Value []byte
+}
+
+// Outcome is what an attempt ended with, given back byte for byte to every repeat.
+type Outcome struct {
+	// Status is a serialized google.rpc.Status; empty means OK.
+	Status []byte
+	// Body is the serialized response, BodyType its type (for example a protobuf
+	// message name or a media type).
+	Body     []byte
+	BodyType string
+	// BodyOmitted says that the attempt succeeded but its response was too large
+	// to store. Body is then empty.
+	BodyOmitted bool
+	// Header and Trailer hold allow-listed response metadata, in order.
+	Header  []MetadataEntry
+	Trailer []MetadataEntry
+}
+
+// OutcomeDigest identifies an outcome. Equal digests mean equal outcomes.
+type OutcomeDigest [sha256.Size]byte
+
+// Size returns how many bytes of o count towards the outcome limit.
+func (o *Outcome) Size() int {
+	n := len(o.Status) + len(o.Body) + len(o.BodyType)
+	for _, list := range [...][]MetadataEntry{o.Header, o.Trailer} {
+		for _, e := range list {
+			n += len(e.Name) + len(e.Value)
+		}
+	}
+	return n
+}
+
+// Digest returns the SHA-256 over "idemd.outcome.v1" and then, in order: status,
+// body type, body (each as its length in 8 big-endian bytes and its bytes), one byte
+// that is 1 if the body was omitted, and for header and trailer the count of entries
+// (8 big-endian bytes) with name and value of each (length and bytes).
+func (o *Outcome) Digest() OutcomeDigest {
+	w := outcomeHash{sha256.New()}
+	w.raw([]byte("idemd.outcome.v1"))
+	w.field(o.Status)
+	w.field([]byte(o.BodyType))
+	w.field(o.Body)
+	if o.BodyOmitted {
+		w.raw([]byte{1})
+	} else {
+		w.raw([]byte{0})
+	}
+	for _, list := range [...][]MetadataEntry{o.Header, o.Trailer} {
+		w.length(len(list))
+		for _, e := range list {
+			w.field([]byte(e.Name))
+			w.field(e.Value)
+		}
+	}
+	return OutcomeDigest(w.Sum(nil))
+}
+
+type outcomeHash struct{ hash.Hash }
+
+func (w outcomeHash) raw(b []byte) { _, _ = w.Write(b) } // a hash never fails
+func (w outcomeHash) length(n int) { w.raw(binary.BigEndian.AppendUint64(nil, uint64(n))) }
+func (w outcomeHash) field(b []byte) {
+	w.length(len(b))
+	w.raw(b)
+}
+
+// MaxEndedAttempts is how many ended attempt ids a record remembers.
+const MaxEndedAttempts = 8
+
+// Record is what a store keeps for one key. All times are by the store's clock, in
+// UTC and whole microseconds. A Record is never changed in place: the transition
+// functions return a new one.
+type Record struct {
+	Key   Key
+	State State
+
+	// Fence and AttemptID name the current attempt; AttemptNumber counts grants of
+	// this live record from 1. AttemptID is empty once an operator has ended it.
+	Fence         int64
+	PreviousFence int64 // of the attempt before this one in this live record; zero if none
+	AttemptID     string
+	AttemptNumber int
+	Fingerprint   Fingerprint
+
+	GrantedAt    time.Time
+	LeaseEnd     time.Time
+	AttemptLimit time.Time // GrantedAt + max attempt: no lease or late Complete goes beyond it
+	EndedAt      time.Time // when it was completed or released; zero before
+	ExpiresAt    time.Time // zero: never (a lapse under Hold that nobody settled)
+
+	// LapsePolicy and Retention are stamped at the grant.
+	LapsePolicy LapsePolicy
+	Retention   time.Duration
+
+	// Unsettled, stamped at the grant, says that an earlier attempt lapsed and nobody
+	// has said what became of it. A record is unsettled as a whole if Unsettled is set
+	// or it is lapsed itself. Completing and releasing as NONE clear it.
+	Unsettled bool
+
+	// ReleasedWith is the effect with which the current attempt gave the key up;
+	// zero if it did not.
+	ReleasedWith Effect
+
+	// Ended holds the ids of the last attempts that ended without an outcome,
+	// oldest first, at most MaxEndedAttempts.
+	Ended []string
+
+	// Outcome and OutcomeDigest are set in StateCompleted.
+	Outcome       *Outcome
+	OutcomeDigest OutcomeDigest
+}
+
+// Lapsed reports whether the record's attempt lost its lease with no outcome by now.
+func (r *Record) Lapsed(now time.Time) bool {
+	return r.State == StateInProgress && !now.Before(r.LeaseEnd)
+}
+
+// Expired reports whether the record no longer answers repeats at now. Whether an
+// expired record is still stored changes nothing but the next fence.
+func (r *Record) Expired(now time.Time) bool {
+	return !r.ExpiresAt.IsZero() && !now.Before(r.ExpiresAt)
+}
+
+// EventKind says what an [Event] tells.
+type EventKind uint8
+
+// The kinds of events.
+const (
+	EventTakeover      EventKind = iota + 1 // a lapsed key was granted to another attempt
+	EventLateOutcome                        // an outcome came too late to count; kept as evidence
+	EventResolved                           // an operator settled a lapsed key
+	EventForceReleased                      // an operator ended a held attempt
+)
+
+// Event is something about a record that an operator wants to know afterwards.
+type Event struct {
+	At   time.Time
+	Kind EventKind
+	// Fence and AttemptNumber are those of the attempt that the event is about: the
+	// one that lapsed, came late, or was ended.
+	Fence         int64
+	AttemptNumber int
+	// NewFence is the fence after the event; zero if it did not change.
+	NewFence int64
+	// Outcome is the late outcome (EventLateOutcome).
+	Outcome *Outcome
+	// Actor and Reason are given by whoever forced the action.
+	Actor  string
+	Reason string
+}
