@@ -27,4 +27,7 @@ const (
 
 	MaxPageSize     = 1000
 	DefaultPageSize = 100
+
+	// MaxEvents is how many events a store keeps for one key, the newest.
+	MaxEvents = 32
 )

@@ -1,6 +1,9 @@
 package store
 
-import "time"
+import (
+	"reflect"
+	"time"
+)
 
 // DefaultNamespace exists in every store.
 const DefaultNamespace = "default"
@@ -131,9 +134,13 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// Replace returns the namespace that an update from old to n makes at now: it keeps
-// what an update cannot change and remembers a shorter retention that was in force.
-func (n Namespace) Replace(old Namespace, now time.Time) Namespace {
+// Replace returns the namespace that an update from old to n makes at now. It keeps what
+// an update cannot change, remembers a shorter retention that was in force, and refuses
+// another tier.
+func (n Namespace) Replace(old Namespace, now time.Time) (Namespace, error) {
+	if n.Tier != 0 && n.Tier != old.Tier {
+		return Namespace{}, invalid("the tier of namespace %q is fixed; create another namespace", old.Name)
+	}
 	n.Tier, n.CreatedAt, n.UpdatedAt = old.Tier, old.CreatedAt, now
 	n = n.WithDefaults()
 	n.PastRetentions = nil
@@ -145,7 +152,16 @@ func (n Namespace) Replace(old Namespace, now time.Time) Namespace {
 	if n.Retention > old.Retention {
 		n.PastRetentions = append(n.PastRetentions, PastRetention{Retention: old.Retention, Until: now})
 	}
-	return n
+	return n, n.Validate()
+}
+
+// SameSettings reports whether n and m differ only in what the store sets.
+func (n Namespace) SameSettings(m Namespace) bool {
+	for _, ns := range [...]*Namespace{&n, &m} {
+		ns.CreatedAt, ns.UpdatedAt, ns.PastRetentions = time.Time{}, time.Time{}, nil
+		ns.RecoveryFloor = ns.RecoveryFloor.UTC().Round(0)
+	}
+	return reflect.DeepEqual(n, m)
 }
 
 // RetentionSince returns the shortest retention that can have applied to a record of

@@ -163,6 +163,11 @@ type Filter struct {
 	Lapsed bool  // only those that are lapsed
 }
 
+// Matches reports whether the filter chooses the record at now.
+func (f Filter) Matches(rec *Record, now time.Time) bool {
+	return !rec.Expired(now) && (f.State == 0 || f.State == rec.State) && (!f.Lapsed || rec.Lapsed(now))
+}
+
 // RecordPage is one page of records, without their outcomes. NextPageToken is
 // empty on the last. A record that changes while a listing goes on may be
 // listed twice or not at all.

@@ -90,6 +90,3 @@ type Backend interface {
 	Namespaces
 	Maintainer
 }
-
-// Clock tells the time. A store's clock never goes backwards.
-type Clock interface{ Now() time.Time }

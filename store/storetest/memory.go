@@ -1,0 +1,273 @@
+package storetest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/idemd/idemd/store"
+)
+
+// Memory is a [store.Backend] in a map: the transition functions and nothing else. It
+// keeps nothing across a restart, so it is a fake for tests of what stands on a store.
+type Memory struct {
+	clock *store.SteadyClock
+
+	mu         sync.Mutex
+	namespaces map[string]store.Namespace
+	rows       map[store.KeyDigest]*memoryRow
+}
+
+type memoryRow struct {
+	record *store.Record
+	events []store.Event
+}
+
+var _ store.Backend = (*Memory)(nil)
+
+// NewMemory returns an empty store with the default namespace.
+func NewMemory(source store.ClockSource) *Memory {
+	m := &Memory{
+		clock:      store.NewSteadyClock(source, time.Time{}),
+		namespaces: map[string]store.Namespace{},
+		rows:       map[store.KeyDigest]*memoryRow{},
+	}
+	now := m.clock.Now()
+	ns := store.Namespace{Name: store.DefaultNamespace, CreatedAt: now, UpdatedAt: now}
+	m.namespaces[ns.Name] = ns.WithDefaults()
+	return m
+}
+
+// MemoryFactory makes [Memory] instances.
+func MemoryFactory(testing.TB) *Instance {
+	clock := NewClock()
+	return &Instance{Backend: NewMemory(clock), Clock: clock}
+}
+
+// decide runs one operation under the lock. Apply gets what is stored and returns the
+// change to it.
+func (m *Memory) decide(ctx context.Context, key store.Key, valid error,
+	apply func(old *store.Record, ns *store.Namespace, now time.Time) (store.Change, error)) error {
+	if valid != nil {
+		return valid
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	ns, ok := m.namespaces[key.Namespace]
+	if !ok {
+		return store.Refuse(store.ErrNamespaceUnknown, fmt.Sprintf("create namespace %q first", key.Namespace))
+	}
+	digest := key.Digest()
+	row := m.rows[digest]
+	if row == nil {
+		row = &memoryRow{}
+	}
+	change, err := apply(row.record, &ns, m.clock.Now())
+	if change.Record != nil {
+		row.record = change.Record
+		m.rows[digest] = row
+	}
+	if change.Event != nil {
+		row.add(*change.Event)
+	}
+	return err
+}
+
+// add keeps an event unless the same is kept already.
+func (r *memoryRow) add(event store.Event) {
+	for _, kept := range r.events {
+		kept.At = event.At
+		if reflect.DeepEqual(kept, event) {
+			return
+		}
+	}
+	r.events = append(r.events, event)
+	r.events = r.events[max(len(r.events)-store.MaxEvents, 0):]
+}
+
+// Claim implements [store.Store].
+func (m *Memory) Claim(ctx context.Context, req store.ClaimRequest) (answer store.ClaimAnswer, err error) {
+	err = m.decide(ctx, req.Key, req.Validate(), func(old *store.Record, ns *store.Namespace, now time.Time) (change store.Change, err error) {
+		answer, change, err = store.DecideClaim(old, ns, req, now)
+		return change, err
+	})
+	return answer, err
+}
+
+// Renew implements [store.Store].
+func (m *Memory) Renew(ctx context.Context, req store.RenewRequest) (answer store.RenewAnswer, err error) {
+	err = m.decide(ctx, req.Key, req.Validate(), func(old *store.Record, ns *store.Namespace, now time.Time) (change store.Change, err error) {
+		answer, change, err = store.DecideRenew(old, ns, req, now)
+		return change, err
+	})
+	return answer, err
+}
+
+// Complete implements [store.Store].
+func (m *Memory) Complete(ctx context.Context, req store.CompleteRequest) (answer store.CompleteAnswer, err error) {
+	err = m.decide(ctx, req.Key, req.Validate(), func(old *store.Record, ns *store.Namespace, now time.Time) (change store.Change, err error) {
+		answer, change, err = store.DecideComplete(old, ns, req, now)
+		return change, err
+	})
+	return answer, err
+}
+
+// Release implements [store.Store].
+func (m *Memory) Release(ctx context.Context, req store.ReleaseRequest) (answer store.ReleaseAnswer, err error) {
+	err = m.decide(ctx, req.Key, req.Validate(), func(old *store.Record, _ *store.Namespace, now time.Time) (change store.Change, err error) {
+		answer, change, err = store.DecideRelease(old, req, now)
+		return change, err
+	})
+	return answer, err
+}
+
+// Lookup implements [store.Store].
+func (m *Memory) Lookup(ctx context.Context, req store.LookupRequest) (answer store.LookupAnswer, err error) {
+	err = m.decide(ctx, req.Key, req.Validate(), func(old *store.Record, _ *store.Namespace, now time.Time) (change store.Change, err error) {
+		answer, err = store.DecideLookup(old, req, now)
+		return change, err
+	})
+	return answer, err
+}
+
+// Resolve implements [store.Records].
+func (m *Memory) Resolve(ctx context.Context, req store.ResolveRequest) (rec *store.Record, err error) {
+	err = m.decide(ctx, req.Key, req.Validate(), func(old *store.Record, ns *store.Namespace, now time.Time) (change store.Change, err error) {
+		change, err = store.DecideResolve(old, ns, req, now)
+		rec = change.Record
+		return change, err
+	})
+	return rec, err
+}
+
+// ForceRelease implements [store.Records].
+func (m *Memory) ForceRelease(ctx context.Context, req store.ForceReleaseRequest) (rec *store.Record, err error) {
+	err = m.decide(ctx, req.Key, req.Validate(), func(old *store.Record, _ *store.Namespace, now time.Time) (change store.Change, err error) {
+		change, err = store.DecideForceRelease(old, req, now)
+		rec = change.Record
+		return change, err
+	})
+	return rec, err
+}
+
+// InspectRecord implements [store.Records].
+func (m *Memory) InspectRecord(ctx context.Context, key store.Key) (inspection store.Inspection, err error) {
+	err = m.decide(ctx, key, key.Validate(), func(old *store.Record, _ *store.Namespace, now time.Time) (change store.Change, err error) {
+		if old == nil || old.Expired(now) {
+			return change, store.Refuse(store.ErrKeyNotFound, "it was never claimed, or its retention has ended")
+		}
+		events := slices.Clone(m.rows[key.Digest()].events)
+		inspection = store.Inspection{Record: old, Events: events, Now: now}
+		return change, nil
+	})
+	return inspection, err
+}
+
+// ListRecords implements [store.Records]. The page token is the id of the last record's
+// digest.
+func (m *Memory) ListRecords(_ context.Context, req store.ListRequest) (store.RecordPage, error) {
+	if err := req.Validate(); err != nil {
+		return store.RecordPage{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, ok := m.namespaces[req.Namespace]; !ok {
+		return store.RecordPage{}, store.Refuse(store.ErrNamespaceUnknown, fmt.Sprintf("create namespace %q first", req.Namespace))
+	}
+	now := m.clock.Now()
+	var page store.RecordPage
+	for digest, row := range m.rows {
+		if string(digest[:]) > req.PageToken && row.record.Key.Namespace == req.Namespace && req.Filter.Matches(row.record, now) {
+			rec := *row.record
+			rec.Outcome = nil
+			page.Records = append(page.Records, &rec)
+		}
+	}
+	slices.SortFunc(page.Records, func(a, b *store.Record) int {
+		x, y := a.Key.Digest(), b.Key.Digest()
+		return strings.Compare(string(x[:]), string(y[:]))
+	})
+	size := cmp.Or(req.PageSize, store.DefaultPageSize)
+	if len(page.Records) > size {
+		page.Records = page.Records[:size]
+		last := page.Records[size-1].Key.Digest()
+		page.NextPageToken = string(last[:])
+	}
+	return page, nil
+}
+
+// CreateNamespace implements [store.Namespaces].
+func (m *Memory) CreateNamespace(_ context.Context, ns store.Namespace) (store.Namespace, error) {
+	ns = ns.WithDefaults()
+	if err := ns.Validate(); err != nil {
+		return store.Namespace{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if old, ok := m.namespaces[ns.Name]; ok {
+		if !old.SameSettings(ns) {
+			return store.Namespace{}, store.Refuse(store.ErrNamespaceExists, "update it instead, or choose another name")
+		}
+		return old, nil
+	}
+	now := m.clock.Now()
+	ns.CreatedAt, ns.UpdatedAt, ns.PastRetentions = now, now, nil
+	m.namespaces[ns.Name] = ns
+	return ns, nil
+}
+
+// UpdateNamespace implements [store.Namespaces].
+func (m *Memory) UpdateNamespace(_ context.Context, ns store.Namespace) (store.Namespace, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	old, ok := m.namespaces[ns.Name]
+	if !ok {
+		return store.Namespace{}, store.Refuse(store.ErrNamespaceUnknown, fmt.Sprintf("create namespace %q first", ns.Name))
+	}
+	next, err := ns.Replace(old, m.clock.Now())
+	if err != nil {
+		return store.Namespace{}, err
+	}
+	m.namespaces[ns.Name] = next
+	return next, nil
+}
+
+// GetNamespace implements [store.Namespaces].
+func (m *Memory) GetNamespace(_ context.Context, name string) (store.Namespace, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	ns, ok := m.namespaces[name]
+	if !ok {
+		return store.Namespace{}, store.Refuse(store.ErrNamespaceUnknown, fmt.Sprintf("create namespace %q first", name))
+	}
+	return ns, nil
+}
+
+// ListNamespaces implements [store.Namespaces].
+func (m *Memory) ListNamespaces(context.Context) ([]store.Namespace, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var list []store.Namespace
+	for _, ns := range m.namespaces {
+		list = append(list, ns)
+	}
+	slices.SortFunc(list, func(a, b store.Namespace) int { return strings.Compare(a.Name, b.Name) })
+	return list, nil
+}
+
+// Buckets implements [store.Maintainer]: a map has none.
+func (m *Memory) Buckets(context.Context) ([]store.Bucket, error) { return nil, nil }
+
+// Maintain implements [store.Maintainer]: it forgets nothing, so fences never restart.
+func (m *Memory) Maintain(context.Context) (store.Maintenance, error) {
+	return store.Maintenance{}, nil
+}

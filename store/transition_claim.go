@@ -1,0 +1,168 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// DecideClaim is the table's Claim. Old is whatever is stored for the key, expired or
+// not; nil if nothing is. The request must have passed [ClaimRequest.Validate].
+func DecideClaim(old *Record, ns *Namespace, req ClaimRequest, now time.Time) (ClaimAnswer, Change, error) {
+	if err := ns.checkClaim(req, now); err != nil {
+		return ClaimAnswer{}, Change{}, err
+	}
+	rec := live(old, now)
+	if rec == nil {
+		return claimNew(old, ns, req, now)
+	}
+	if slices.Contains(rec.Ended, req.AttemptID) {
+		return ClaimAnswer{}, Change{}, Refuse(ErrStaleAttempt,
+			"this attempt ended without an outcome; a new execution needs a new attempt id")
+	}
+	if rec.State == StateReleased {
+		next := grant(rec, ns, req, now)
+		next.AttemptNumber = rec.AttemptNumber + 1
+		next.PreviousFence = rec.Fence
+		next.Ended = rec.Ended
+		return granted(next, now), Change{Record: next}, nil
+	}
+	match := rec.Fingerprint.Compare(req.Fingerprint)
+	if match == MatchDifferent {
+		return ClaimAnswer{}, Change{}, Refuse(ErrFingerprintMismatch,
+			"send the request that the key was made for, or make a new key for a new intent")
+	}
+	answer, change, err := claimHeld(rec, ns, req, now)
+	answer.FingerprintIncomparable = match == MatchIncomparable && err == nil
+	return answer, change, err
+}
+
+// claimHeld decides rows 4 to 8: completed or in progress.
+func claimHeld(rec *Record, ns *Namespace, req ClaimRequest, now time.Time) (ClaimAnswer, Change, error) {
+	switch {
+	case rec.State == StateCompleted:
+		return completed(rec, now), Change{}, nil
+	case rec.AttemptID == req.AttemptID:
+		return claimAgain(rec, ns, req, now)
+	case !rec.Lapsed(now):
+		return inProgress(rec, now), Change{}, nil
+	case rec.LapsePolicy == Hold:
+		return ClaimAnswer{Unresolved: &Unresolved{Fence: rec.Fence, LapsedAt: rec.LeaseEnd}}, Change{}, nil
+	default:
+		answer, change := takeOver(rec, ns, req, now)
+		return answer, change, nil
+	}
+}
+
+// claimNew grants a key that has no live record, unless it may have been forgotten.
+func claimNew(old *Record, ns *Namespace, req ClaimRequest, now time.Time) (ClaimAnswer, Change, error) {
+	if err := ns.checkHistory(req.IntentTime, now); err != nil {
+		return ClaimAnswer{}, Change{}, err
+	}
+	next := grant(old, ns, req, now)
+	next.AttemptNumber = 1
+	return granted(next, now), Change{Record: next}, nil
+}
+
+// claimAgain answers a Claim that the holder sent again.
+func claimAgain(rec *Record, ns *Namespace, req ClaimRequest, now time.Time) (ClaimAnswer, Change, error) {
+	if !rec.Lapsed(now) {
+		return granted(rec, now), Change{}, nil
+	}
+	if !now.Before(rec.AttemptLimit) {
+		return ClaimAnswer{}, Change{}, tooLong(rec)
+	}
+	next := *rec
+	next.setLeaseEnd(earlier(now.Add(ns.leaseOrDefault(req.Lease)), rec.AttemptLimit))
+	return granted(&next, now), Change{Record: &next}, nil
+}
+
+// takeOver grants a lapsed key to another attempt.
+func takeOver(rec *Record, ns *Namespace, req ClaimRequest, now time.Time) (ClaimAnswer, Change) {
+	next := grant(rec, ns, req, now)
+	next.AttemptNumber = rec.AttemptNumber + 1
+	next.PreviousFence = rec.Fence
+	next.Fingerprint = rec.Fingerprint
+	next.Unsettled = true
+	next.Ended = withEnded(rec.Ended, rec.AttemptID)
+	event := rec.event(EventTakeover, now)
+	event.NewFence = next.Fence
+	return granted(next, now), Change{Record: next, Event: event}
+}
+
+// grant returns the record of a fresh grant that follows old.
+func grant(old *Record, ns *Namespace, req ClaimRequest, now time.Time) *Record {
+	next := &Record{
+		Key:          req.Key,
+		State:        StateInProgress,
+		Fence:        nextFence(old, now),
+		AttemptID:    req.AttemptID,
+		Fingerprint:  req.Fingerprint,
+		GrantedAt:    now,
+		AttemptLimit: now.Add(ns.MaxAttempt),
+		LapsePolicy:  ns.LapsePolicy,
+		Retention:    ns.Retention,
+	}
+	if req.Hold {
+		next.LapsePolicy = Hold
+	}
+	next.setLeaseEnd(earlier(now.Add(ns.leaseOrDefault(req.Lease)), next.AttemptLimit))
+	return next
+}
+
+func granted(rec *Record, now time.Time) ClaimAnswer {
+	return ClaimAnswer{Granted: &Granted{
+		Fence:          rec.Fence,
+		AttemptNumber:  rec.AttemptNumber,
+		Unsettled:      rec.Unsettled,
+		PreviousFence:  rec.PreviousFence,
+		GrantedAt:      rec.GrantedAt,
+		LeaseExpiresAt: rec.LeaseEnd,
+		LeaseRemaining: rec.LeaseEnd.Sub(now),
+	}}
+}
+
+func completed(rec *Record, now time.Time) ClaimAnswer {
+	return ClaimAnswer{Completed: &Completed{
+		Outcome:     rec.Outcome,
+		Fence:       rec.Fence,
+		CompletedAt: rec.EndedAt,
+		ExpiresAt:   rec.ExpiresAt,
+		Age:         now.Sub(rec.EndedAt),
+		Retention:   rec.Retention,
+	}}
+}
+
+func inProgress(rec *Record, now time.Time) ClaimAnswer {
+	remaining := rec.LeaseEnd.Sub(now)
+	return ClaimAnswer{InProgress: &InProgress{
+		LeaseExpiresAt: rec.LeaseEnd,
+		LeaseRemaining: remaining,
+		RetryAfter:     min(remaining, time.Second),
+	}}
+}
+
+// checkHistory refuses what may have been done and forgotten.
+func (n *Namespace) checkHistory(intent, now time.Time) error {
+	known := !intent.IsZero()
+	if !n.RecoveryFloor.IsZero() && (!known || !intent.Add(-n.Skew()).After(n.RecoveryFloor)) {
+		return Refuse(ErrUnknownHistory, fmt.Sprintf(
+			"the store may have forgotten keys from before %s; an operator must settle them or lift the recovery floor",
+			n.RecoveryFloor.Format(time.RFC3339)))
+	}
+	if !known {
+		return nil
+	}
+	retention := n.RetentionSince(intent.Add(-n.Skew()))
+	if now.After(intent.Add(retention - n.Skew())) {
+		return Refuse(ErrKeyExpired, fmt.Sprintf(
+			"the intent was made at %s and outcomes are kept for %v; whether it was done is no longer known here",
+			intent.UTC().Format(time.RFC3339), retention))
+	}
+	return nil
+}
+
+func tooLong(rec *Record) error {
+	return Refuse(ErrAttemptTooLong, fmt.Sprintf("the attempt was granted at %s and could go on until %s",
+		rec.GrantedAt.Format(time.RFC3339), rec.AttemptLimit.Format(time.RFC3339)))
+}

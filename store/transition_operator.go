@@ -1,0 +1,58 @@
+package store
+
+import "time"
+
+// DecideResolve is the table's Resolve. For old see [DecideClaim].
+func DecideResolve(old *Record, ns *Namespace, req ResolveRequest, now time.Time) (Change, error) {
+	if req.Outcome != nil {
+		if err := ns.checkOutcome(req.Outcome); err != nil {
+			return Change{}, err
+		}
+	}
+	rec := live(old, now)
+	if rec == nil {
+		return Change{}, keyNotFound()
+	}
+	if !rec.Lapsed(now) {
+		return Change{}, Refuse(ErrNotLapsed, "only a key whose lease ended without an outcome can be settled")
+	}
+	next := rec.endAttempt(now)
+	if req.Outcome != nil {
+		next.complete(req.Outcome, req.Outcome.Digest(), now)
+	} else {
+		next.end(StateReleased, now)
+	}
+	return forced(rec, next, EventResolved, req.Actor, req.Reason, now), nil
+}
+
+// DecideForceRelease is the table's ForceRelease. For old see [DecideClaim].
+func DecideForceRelease(old *Record, req ForceReleaseRequest, now time.Time) (Change, error) {
+	rec := live(old, now)
+	if rec == nil {
+		return Change{}, keyNotFound()
+	}
+	if rec.State != StateInProgress {
+		return Change{}, Refuse(ErrNotHeld, "the last attempt has already ended")
+	}
+	next := rec.endAttempt(now)
+	next.LapsePolicy = Takeover
+	next.LeaseEnd = earlier(rec.LeaseEnd, now)
+	next.ExpiresAt = now.Add(rec.Retention)
+	return forced(rec, next, EventForceReleased, req.Actor, req.Reason, now), nil
+}
+
+// endAttempt returns the record with a grown fence that no attempt holds.
+func (r *Record) endAttempt(now time.Time) *Record {
+	next := *r
+	next.Fence = nextFence(r, now)
+	next.Ended = withEnded(r.Ended, r.AttemptID)
+	next.AttemptID = ""
+	next.ReleasedWith = 0
+	return &next
+}
+
+func forced(rec, next *Record, kind EventKind, actor, reason string, now time.Time) Change {
+	event := rec.event(kind, now)
+	event.NewFence, event.Actor, event.Reason = next.Fence, actor, reason
+	return Change{Record: next, Event: event}
+}
