@@ -1,0 +1,100 @@
+package store_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/storetest"
+)
+
+func TestNamespaceDefaults(t *testing.T) {
+	day := store.Namespace{Name: "n"}.WithDefaults()
+	want := store.Namespace{
+		Name: "n", Tier: store.TierDay, Retention: 24 * time.Hour, LapsePolicy: store.Takeover,
+		Lease: 30 * time.Second, MaxLease: 15 * time.Minute, MaxAttempt: time.Hour, MaxOutcomeBytes: 256 << 10,
+	}
+	if !day.SameSettings(want) {
+		t.Errorf("got %+v, want %+v", day, want)
+	}
+	minute := store.Namespace{Name: "n", Retention: time.Minute}.WithDefaults()
+	if minute.Tier != store.TierHour || minute.MaxAttempt != 15*time.Minute || minute.Skew() != 6*time.Second {
+		t.Errorf("retention of a minute: tier %v, max attempt %v, skew %v; want the hour tier, 15 min, 6 s",
+			minute.Tier, minute.MaxAttempt, minute.Skew())
+	}
+	if err := minute.Validate(); err != nil {
+		t.Errorf("defaults are refused: %v", err)
+	}
+}
+
+func TestNamespaceLimits(t *testing.T) {
+	tests := []struct {
+		name string
+		ns   store.Namespace
+		says string
+	}{
+		{"retention below a minute", store.Namespace{Retention: 59 * time.Second}, "retention 59s is outside 1m0s to 1h0m0s"},
+		{"retention above 35 days", store.Namespace{Retention: 36 * 24 * time.Hour}, "retention 864h0m0s is outside 1m0s to 840h0m0s"},
+		{"retention above the tier", store.Namespace{Tier: store.TierHour, Retention: 2 * time.Hour}, "outside 1m0s to 1h0m0s"},
+		{"attempt above a quarter of the tier", store.Namespace{Tier: store.TierHour, MaxAttempt: 16 * time.Minute}, "max attempt 16m0s is outside 1s to 15m0s"},
+		{"lease above its longest", store.Namespace{Lease: time.Minute, MaxLease: 30 * time.Second}, "lease 1m0s is outside 1s to 30s"},
+		{"outcomes above 256 KiB", store.Namespace{MaxOutcomeBytes: 256<<10 + 1}, "max outcome bytes"},
+		{"unknown tier", store.Namespace{Tier: 9}, "tier is not one of"},
+		{"unknown lapse policy", store.Namespace{LapsePolicy: 9}, "lapse policy is not one of"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			test.ns.Name = "n"
+			ns := test.ns.WithDefaults()
+			checkRefusal(t, ns.Validate(), store.ErrInvalidArgument, test.says)
+		})
+	}
+}
+
+func TestSixBucketsCoverAKey(t *testing.T) {
+	for _, tier := range store.Tiers {
+		oldest := tier.BucketWidth() + tier.MaxAttempt() + tier.MaxRetention()
+		if oldest > 6*tier.BucketWidth() {
+			t.Errorf("tier %v: a key can be %v old, six buckets cover %v", tier, oldest, 6*tier.BucketWidth())
+		}
+	}
+}
+
+func TestRaisedRetentionDoesNotForgetTheOldOne(t *testing.T) {
+	at := func(d time.Duration) time.Time { return storetest.Start.Add(d) }
+	ns := store.Namespace{Name: "n", Tier: store.TierDay, Retention: time.Hour}.WithDefaults()
+	raised, err := ns.Replace(ns, at(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	raised.Retention = 24 * time.Hour
+	if raised, err = raised.Replace(ns, at(10*time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ intent, want time.Duration }{
+		{9 * time.Hour, time.Hour},  // its record may have ended, and expired, under one hour
+		{10 * time.Hour, time.Hour}, // at the change
+		{10*time.Hour + 1, 24 * time.Hour},
+	} {
+		if got := raised.RetentionSince(at(test.intent)); got != test.want {
+			t.Errorf("intent at %v: retention %v, want %v", test.intent, got, test.want)
+		}
+	}
+	lowered := raised
+	lowered.Retention = 2 * time.Hour
+	if lowered, err = lowered.Replace(raised, at(11*time.Hour)); err != nil || len(lowered.PastRetentions) != 1 {
+		t.Errorf("lowering: %v, past %v; want the one past retention kept", err, lowered.PastRetentions)
+	}
+	if later, err := lowered.Replace(lowered, at(60*24*time.Hour)); err != nil || len(later.PastRetentions) != 0 {
+		t.Errorf("60 days later: %v, past %v; want none", err, later.PastRetentions)
+	}
+}
+
+func TestTierIsFixed(t *testing.T) {
+	ns := store.Namespace{Name: "n"}.WithDefaults()
+	ns.Tier = store.TierWeek
+	if _, err := ns.Replace(store.Namespace{Name: "n"}.WithDefaults(), storetest.Start); !errors.Is(err, store.ErrInvalidArgument) {
+		t.Errorf("another tier: got %v, want a refusal", err)
+	}
+}

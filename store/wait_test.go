@@ -1,0 +1,212 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/storetest"
+)
+
+// bubbleClock is a clock source inside a synctest bubble.
+type bubbleClock struct{ start time.Time }
+
+func (c bubbleClock) Wall() time.Time          { return time.Now() }
+func (c bubbleClock) Monotonic() time.Duration { return time.Since(c.start) }
+
+// countingStore counts what reaches the store.
+type countingStore struct {
+	store.Store
+	claims, lookups atomic.Int64
+}
+
+func (s *countingStore) Claim(ctx context.Context, req store.ClaimRequest) (store.ClaimAnswer, error) {
+	s.claims.Add(1)
+	return s.Store.Claim(ctx, req)
+}
+
+func (s *countingStore) Lookup(ctx context.Context, req store.LookupRequest) (store.LookupAnswer, error) {
+	s.lookups.Add(1)
+	return s.Store.Lookup(ctx, req)
+}
+
+// newWaiter returns a waiter over a counted in-memory store, inside a bubble.
+func newWaiter(t *testing.T, options store.WaiterOptions) (*store.Waiter, *countingStore) {
+	counted := &countingStore{Store: storetest.NewMemory(bubbleClock{time.Now()})}
+	waiter := store.NewWaiter(counted, options)
+	t.Cleanup(waiter.Close)
+	return waiter, counted
+}
+
+var waitKey = store.Key{Namespace: store.DefaultNamespace, ID: "order-1"}
+
+func claimWaiting(attempt string, wait time.Duration) store.ClaimRequest {
+	return store.ClaimRequest{Key: waitKey, AttemptID: attempt, Lease: 10 * time.Second, Wait: wait}
+}
+
+func mustGrant(t *testing.T, s store.Store, req store.ClaimRequest) *store.Granted {
+	t.Helper()
+	answer, err := s.Claim(t.Context(), req)
+	if err != nil || answer.Granted == nil {
+		t.Fatalf("claim by %q: got %+v, %v; want granted", req.AttemptID, answer, err)
+	}
+	return answer.Granted
+}
+
+func mustComplete(t *testing.T, s store.Store, attempt string, fence int64) {
+	t.Helper()
+	_, err := s.Complete(t.Context(), store.CompleteRequest{
+		Key: waitKey, AttemptID: attempt, Fence: fence, Outcome: &store.Outcome{Body: []byte("receipt")},
+	})
+	if err != nil {
+		t.Fatalf("complete: %v", err)
+	}
+}
+
+func TestManyWaitersShareOneWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const waiters = 5000
+		waiter, counted := newWaiter(t, store.WaiterOptions{})
+		grant := mustGrant(t, waiter, claimWaiting("holder", 0))
+		counted.claims.Store(0)
+
+		var wg sync.WaitGroup
+		var replayed atomic.Int64
+		for i := range waiters {
+			wg.Go(func() {
+				answer, err := waiter.Claim(t.Context(), claimWaiting(fmt.Sprint("waiter-", i), time.Minute))
+				if err != nil || answer.Completed == nil || string(answer.Completed.Outcome.Body) != "receipt" {
+					t.Errorf("waiter %d: got %+v, %v; want the outcome", i, answer, err)
+					return
+				}
+				replayed.Add(1)
+			})
+		}
+		time.Sleep(5 * time.Second) // the bubble's clock
+		synctest.Wait()
+		if got := waiter.Waiting(); got != waiters {
+			t.Errorf("%d wait, want %d", got, waiters)
+		}
+		if got := counted.lookups.Load(); got < 4 || got > 11 {
+			t.Errorf("%d lookups in 5 s, want one poll every 0.5 to 1 s however many wait", got)
+		}
+		settled := time.Now()
+		mustComplete(t, waiter, "holder", grant.Fence)
+		wg.Wait()
+		if late := time.Since(settled); late > time.Second {
+			t.Errorf("the last answer came %v after completion, want within 1 s", late)
+		}
+		if got := replayed.Load(); got != waiters {
+			t.Errorf("%d got the outcome, want %d", got, waiters)
+		}
+		if got := counted.claims.Load(); got != 2*waiters {
+			t.Errorf("%d claims reached the store, want two a waiter (%d)", got, 2*waiters)
+		}
+		if got := waiter.Waiting(); got != 0 {
+			t.Errorf("%d still wait, want none", got)
+		}
+	})
+}
+
+func TestWaitSeesWhatSettlesElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		waiter, counted := newWaiter(t, store.WaiterOptions{})
+		grant := mustGrant(t, counted, claimWaiting("holder", 0))
+		time.AfterFunc(3*time.Second, func() { mustComplete(t, counted.Store, "holder", grant.Fence) })
+		began := time.Now()
+		answer, err := waiter.Claim(t.Context(), claimWaiting("waiter", time.Minute))
+		if err != nil || answer.Completed == nil {
+			t.Fatalf("got %+v, %v; want the outcome", answer, err)
+		}
+		if took := time.Since(began); took < 3*time.Second || took > 4*time.Second {
+			t.Errorf("answered after %v, want within 1 s of the completion at 3 s", took)
+		}
+	})
+}
+
+func TestWaitTakesOverAfterLapse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		waiter, _ := newWaiter(t, store.WaiterOptions{})
+		mustGrant(t, waiter, claimWaiting("dead", 0))
+		began := time.Now()
+		var grants, inProgress atomic.Int64
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() {
+				answer, err := waiter.Claim(t.Context(), claimWaiting(fmt.Sprint("stealer-", i), 15*time.Second))
+				switch {
+				case err != nil:
+					t.Errorf("stealer %d: %v", i, err)
+				case answer.Granted != nil:
+					grants.Add(1)
+					if took := time.Since(began); took < 10*time.Second || took > 11*time.Second || !answer.Granted.Unsettled {
+						t.Errorf("granted after %v, unsettled %v; want the lease of 10 s + at most 1 s, unsettled", took, answer.Granted.Unsettled)
+					}
+				case answer.InProgress != nil:
+					inProgress.Add(1)
+				}
+			})
+		}
+		wg.Wait()
+		if grants.Load() != 1 || inProgress.Load() != 19 {
+			t.Errorf("%d granted and %d in progress, want 1 and 19", grants.Load(), inProgress.Load())
+		}
+	})
+}
+
+func TestWaitEndsBeforeTheDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		waiter, _ := newWaiter(t, store.WaiterOptions{})
+		mustGrant(t, waiter, claimWaiting("holder", 0))
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		began := time.Now()
+		answer, err := waiter.Claim(ctx, claimWaiting("waiter", time.Minute))
+		if err != nil || answer.InProgress == nil {
+			t.Fatalf("got %+v, %v; want in progress before the deadline", answer, err)
+		}
+		if took := time.Since(began); took != 1900*time.Millisecond {
+			t.Errorf("answered after %v, want 1.9 s of the 2 s", took)
+		}
+		if want := 8100 * time.Millisecond; answer.InProgress.LeaseRemaining != want {
+			t.Errorf("lease remaining %v, want %v: the answer must be fresh", answer.InProgress.LeaseRemaining, want)
+		}
+	})
+}
+
+func TestCloseEndsWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		waiter, _ := newWaiter(t, store.WaiterOptions{})
+		mustGrant(t, waiter, claimWaiting("holder", 0))
+		began := time.Now()
+		time.AfterFunc(time.Second, waiter.Close)
+		for _, attempt := range []string{"waiting", "late"} {
+			answer, err := waiter.Claim(t.Context(), claimWaiting(attempt, time.Minute))
+			if err != nil || answer.InProgress == nil {
+				t.Errorf("%s: got %+v, %v; want in progress", attempt, answer, err)
+			}
+		}
+		if took := time.Since(began); took != time.Second {
+			t.Errorf("both were answered after %v, want 1 s: the one that waited at Close, the later one at once", took)
+		}
+	})
+}
+
+func TestTooManyWaitersAreAnsweredAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		waiter, _ := newWaiter(t, store.WaiterOptions{MaxWaiting: 1})
+		mustGrant(t, waiter, claimWaiting("holder", 0))
+		go func() { _, _ = waiter.Claim(t.Context(), claimWaiting("first", 5*time.Second)) }()
+		synctest.Wait()
+		began := time.Now()
+		answer, err := waiter.Claim(t.Context(), claimWaiting("second", 5*time.Second))
+		if err != nil || answer.InProgress == nil || time.Since(began) != 0 {
+			t.Errorf("got %+v, %v after %v; want in progress at once", answer, err, time.Since(began))
+		}
+	})
+}
