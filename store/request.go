@@ -169,11 +169,13 @@ func (f Filter) Matches(rec *Record, now time.Time) bool {
 }
 
 // RecordPage is one page of records, without their outcomes. NextPageToken is
-// empty on the last. A record that changes while a listing goes on may be
-// listed twice or not at all.
+// empty on the last, and printable ASCII otherwise. Now is the store's clock when
+// the page was read. A record that changes while a listing goes on may be listed
+// twice or not at all.
 type RecordPage struct {
 	Records       []*Record
 	NextPageToken string
+	Now           time.Time
 }
 
 // Inspection is everything a store knows about one key.

@@ -3,6 +3,7 @@ package storetest
 import (
 	"cmp"
 	"context"
+	"encoding/hex"
 	"fmt"
 	"reflect"
 	"slices"
@@ -172,8 +173,8 @@ func (m *Memory) InspectRecord(ctx context.Context, key store.Key) (inspection s
 	return inspection, err
 }
 
-// ListRecords implements [store.Records]. The page token is the id of the last record's
-// digest.
+// ListRecords implements [store.Records]. The page token is the last record's digest in
+// hexadecimal.
 func (m *Memory) ListRecords(_ context.Context, req store.ListRequest) (store.RecordPage, error) {
 	if err := req.Validate(); err != nil {
 		return store.RecordPage{}, err
@@ -184,9 +185,9 @@ func (m *Memory) ListRecords(_ context.Context, req store.ListRequest) (store.Re
 		return store.RecordPage{}, store.Refuse(store.ErrNamespaceUnknown, fmt.Sprintf("create namespace %q first", req.Namespace))
 	}
 	now := m.clock.Now()
-	var page store.RecordPage
+	page := store.RecordPage{Now: now}
 	for digest, row := range m.rows {
-		if string(digest[:]) > req.PageToken && row.record.Key.Namespace == req.Namespace && req.Filter.Matches(row.record, now) {
+		if hex.EncodeToString(digest[:]) > req.PageToken && row.record.Key.Namespace == req.Namespace && req.Filter.Matches(row.record, now) {
 			rec := *row.record
 			rec.Outcome = nil
 			page.Records = append(page.Records, &rec)
@@ -200,7 +201,7 @@ func (m *Memory) ListRecords(_ context.Context, req store.ListRequest) (store.Re
 	if len(page.Records) > size {
 		page.Records = page.Records[:size]
 		last := page.Records[size-1].Key.Digest()
-		page.NextPageToken = string(last[:])
+		page.NextPageToken = hex.EncodeToString(last[:])
 	}
 	return page, nil
 }

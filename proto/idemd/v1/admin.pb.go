@@ -768,6 +768,8 @@ type ListRecordsResponse struct {
 	Records []*Record              `protobuf:"bytes,1,rep,name=records,proto3" json:"records,omitempty"`
 	// Empty on the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	// The store's clock when the page was read.
+	Now           *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=now,proto3" json:"now,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -814,6 +816,13 @@ func (x *ListRecordsResponse) GetNextPageToken() string {
 		return x.NextPageToken
 	}
 	return ""
+}
+
+func (x *ListRecordsResponse) GetNow() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Now
+	}
+	return nil
 }
 
 type InspectRecordRequest struct {
@@ -1340,10 +1349,11 @@ const file_idemd_v1_admin_proto_rawDesc = "" +
 	"\x06lapsed\x18\x03 \x01(\bR\x06lapsed\x12\x1b\n" +
 	"\tpage_size\x18\x04 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x05 \x01(\tR\tpageToken\"i\n" +
+	"page_token\x18\x05 \x01(\tR\tpageToken\"\x97\x01\n" +
 	"\x13ListRecordsResponse\x12*\n" +
 	"\arecords\x18\x01 \x03(\v2\x10.idemd.v1.RecordR\arecords\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"7\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12,\n" +
+	"\x03now\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x03now\"7\n" +
 	"\x14InspectRecordRequest\x12\x1f\n" +
 	"\x03key\x18\x01 \x01(\v2\r.idemd.v1.KeyR\x03key\"\x98\x01\n" +
 	"\x15InspectRecordResponse\x12(\n" +
@@ -1465,43 +1475,44 @@ var file_idemd_v1_admin_proto_depIdxs = []int32{
 	2,  // 18: idemd.v1.UpdateNamespaceResponse.namespace:type_name -> idemd.v1.Namespace
 	26, // 19: idemd.v1.ListRecordsRequest.state:type_name -> idemd.v1.State
 	27, // 20: idemd.v1.ListRecordsResponse.records:type_name -> idemd.v1.Record
-	28, // 21: idemd.v1.InspectRecordRequest.key:type_name -> idemd.v1.Key
-	27, // 22: idemd.v1.InspectRecordResponse.record:type_name -> idemd.v1.Record
-	29, // 23: idemd.v1.InspectRecordResponse.events:type_name -> idemd.v1.Event
-	25, // 24: idemd.v1.InspectRecordResponse.now:type_name -> google.protobuf.Timestamp
-	28, // 25: idemd.v1.ResolveRequest.key:type_name -> idemd.v1.Key
-	30, // 26: idemd.v1.ResolveRequest.outcome:type_name -> idemd.v1.Outcome
-	27, // 27: idemd.v1.ResolveResponse.record:type_name -> idemd.v1.Record
-	28, // 28: idemd.v1.ForceReleaseRequest.key:type_name -> idemd.v1.Key
-	27, // 29: idemd.v1.ForceReleaseResponse.record:type_name -> idemd.v1.Record
-	0,  // 30: idemd.v1.Bucket.tier:type_name -> idemd.v1.Tier
-	25, // 31: idemd.v1.Bucket.start:type_name -> google.protobuf.Timestamp
-	25, // 32: idemd.v1.Bucket.end:type_name -> google.protobuf.Timestamp
-	25, // 33: idemd.v1.Bucket.drop_after:type_name -> google.protobuf.Timestamp
-	20, // 34: idemd.v1.ListBucketsResponse.buckets:type_name -> idemd.v1.Bucket
-	4,  // 35: idemd.v1.AdminService.CreateNamespace:input_type -> idemd.v1.CreateNamespaceRequest
-	6,  // 36: idemd.v1.AdminService.GetNamespace:input_type -> idemd.v1.GetNamespaceRequest
-	8,  // 37: idemd.v1.AdminService.ListNamespaces:input_type -> idemd.v1.ListNamespacesRequest
-	10, // 38: idemd.v1.AdminService.UpdateNamespace:input_type -> idemd.v1.UpdateNamespaceRequest
-	12, // 39: idemd.v1.AdminService.ListRecords:input_type -> idemd.v1.ListRecordsRequest
-	14, // 40: idemd.v1.AdminService.InspectRecord:input_type -> idemd.v1.InspectRecordRequest
-	16, // 41: idemd.v1.AdminService.Resolve:input_type -> idemd.v1.ResolveRequest
-	18, // 42: idemd.v1.AdminService.ForceRelease:input_type -> idemd.v1.ForceReleaseRequest
-	21, // 43: idemd.v1.AdminService.ListBuckets:input_type -> idemd.v1.ListBucketsRequest
-	5,  // 44: idemd.v1.AdminService.CreateNamespace:output_type -> idemd.v1.CreateNamespaceResponse
-	7,  // 45: idemd.v1.AdminService.GetNamespace:output_type -> idemd.v1.GetNamespaceResponse
-	9,  // 46: idemd.v1.AdminService.ListNamespaces:output_type -> idemd.v1.ListNamespacesResponse
-	11, // 47: idemd.v1.AdminService.UpdateNamespace:output_type -> idemd.v1.UpdateNamespaceResponse
-	13, // 48: idemd.v1.AdminService.ListRecords:output_type -> idemd.v1.ListRecordsResponse
-	15, // 49: idemd.v1.AdminService.InspectRecord:output_type -> idemd.v1.InspectRecordResponse
-	17, // 50: idemd.v1.AdminService.Resolve:output_type -> idemd.v1.ResolveResponse
-	19, // 51: idemd.v1.AdminService.ForceRelease:output_type -> idemd.v1.ForceReleaseResponse
-	22, // 52: idemd.v1.AdminService.ListBuckets:output_type -> idemd.v1.ListBucketsResponse
-	44, // [44:53] is the sub-list for method output_type
-	35, // [35:44] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	25, // 21: idemd.v1.ListRecordsResponse.now:type_name -> google.protobuf.Timestamp
+	28, // 22: idemd.v1.InspectRecordRequest.key:type_name -> idemd.v1.Key
+	27, // 23: idemd.v1.InspectRecordResponse.record:type_name -> idemd.v1.Record
+	29, // 24: idemd.v1.InspectRecordResponse.events:type_name -> idemd.v1.Event
+	25, // 25: idemd.v1.InspectRecordResponse.now:type_name -> google.protobuf.Timestamp
+	28, // 26: idemd.v1.ResolveRequest.key:type_name -> idemd.v1.Key
+	30, // 27: idemd.v1.ResolveRequest.outcome:type_name -> idemd.v1.Outcome
+	27, // 28: idemd.v1.ResolveResponse.record:type_name -> idemd.v1.Record
+	28, // 29: idemd.v1.ForceReleaseRequest.key:type_name -> idemd.v1.Key
+	27, // 30: idemd.v1.ForceReleaseResponse.record:type_name -> idemd.v1.Record
+	0,  // 31: idemd.v1.Bucket.tier:type_name -> idemd.v1.Tier
+	25, // 32: idemd.v1.Bucket.start:type_name -> google.protobuf.Timestamp
+	25, // 33: idemd.v1.Bucket.end:type_name -> google.protobuf.Timestamp
+	25, // 34: idemd.v1.Bucket.drop_after:type_name -> google.protobuf.Timestamp
+	20, // 35: idemd.v1.ListBucketsResponse.buckets:type_name -> idemd.v1.Bucket
+	4,  // 36: idemd.v1.AdminService.CreateNamespace:input_type -> idemd.v1.CreateNamespaceRequest
+	6,  // 37: idemd.v1.AdminService.GetNamespace:input_type -> idemd.v1.GetNamespaceRequest
+	8,  // 38: idemd.v1.AdminService.ListNamespaces:input_type -> idemd.v1.ListNamespacesRequest
+	10, // 39: idemd.v1.AdminService.UpdateNamespace:input_type -> idemd.v1.UpdateNamespaceRequest
+	12, // 40: idemd.v1.AdminService.ListRecords:input_type -> idemd.v1.ListRecordsRequest
+	14, // 41: idemd.v1.AdminService.InspectRecord:input_type -> idemd.v1.InspectRecordRequest
+	16, // 42: idemd.v1.AdminService.Resolve:input_type -> idemd.v1.ResolveRequest
+	18, // 43: idemd.v1.AdminService.ForceRelease:input_type -> idemd.v1.ForceReleaseRequest
+	21, // 44: idemd.v1.AdminService.ListBuckets:input_type -> idemd.v1.ListBucketsRequest
+	5,  // 45: idemd.v1.AdminService.CreateNamespace:output_type -> idemd.v1.CreateNamespaceResponse
+	7,  // 46: idemd.v1.AdminService.GetNamespace:output_type -> idemd.v1.GetNamespaceResponse
+	9,  // 47: idemd.v1.AdminService.ListNamespaces:output_type -> idemd.v1.ListNamespacesResponse
+	11, // 48: idemd.v1.AdminService.UpdateNamespace:output_type -> idemd.v1.UpdateNamespaceResponse
+	13, // 49: idemd.v1.AdminService.ListRecords:output_type -> idemd.v1.ListRecordsResponse
+	15, // 50: idemd.v1.AdminService.InspectRecord:output_type -> idemd.v1.InspectRecordResponse
+	17, // 51: idemd.v1.AdminService.Resolve:output_type -> idemd.v1.ResolveResponse
+	19, // 52: idemd.v1.AdminService.ForceRelease:output_type -> idemd.v1.ForceReleaseResponse
+	22, // 53: idemd.v1.AdminService.ListBuckets:output_type -> idemd.v1.ListBucketsResponse
+	45, // [45:54] is the sub-list for method output_type
+	36, // [36:45] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_idemd_v1_admin_proto_init() }
