@@ -1,16 +1,31 @@
+// Command idemd serves idempotency over gRPC, and asks a running server from the command
+// line. It is a thin main around [program]; there is one file per subcommand.
 package main
 
-// Temporary: keeps go.mod whole until every package exists.
 import (
-	_ "github.com/alecthomas/kong"
-	_ "github.com/anishathalye/porcupine"
-	_ "github.com/cockroachdb/pebble/v2"
-	_ "github.com/grpc-ecosystem/go-grpc-middleware/v2"
-	_ "github.com/prometheus/client_golang/prometheus/promhttp"
-	_ "go.uber.org/goleak"
-	_ "google.golang.org/grpc"
-	_ "google.golang.org/protobuf/proto"
-	_ "pgregory.net/rapid"
+	"context"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
 )
 
-func main() {}
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// The first signal asks for an orderly end; the second one meets the default handling
+	// again, and ends the process at once.
+	context.AfterFunc(ctx, stop)
+
+	p := program{name: calledAs(), exit: os.Exit}
+	os.Exit(p.Run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// calledAs is what the user has to type to run this program again.
+func calledAs() string {
+	exe, err := os.Executable()
+	if err == nil && strings.Contains(exe, string(filepath.Separator)+"go-build") {
+		return "go run ./cmd/idemd" // a binary that `go run` made and will remove
+	}
+	return os.Args[0]
+}

@@ -1,0 +1,66 @@
+# Everything runs on Go alone. Tools are fetched at the versions below through the Go
+# module proxy, and cached by Go; nothing is installed.
+
+BUF           := go run github.com/bufbuild/buf/cmd/buf@v1.75.0
+GOLANGCI_LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+GOVULNCHECK   := go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
+
+FUZZTIME ?= 20s
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Print the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build bin/idemd
+	go build -o bin/idemd ./cmd/idemd
+
+.PHONY: test
+test: ## Run every test
+	go test ./...
+
+.PHONY: race
+race: ## Run the tests under the race detector, without the heavy ones
+	IDEMD_TEST_SKIP_HEAVY=1 go test -race ./...
+
+.PHONY: fuzz
+fuzz: ## Run each fuzz target for FUZZTIME (20s)
+	.ci/fuzz $(FUZZTIME)
+
+.PHONY: seeded
+seeded: ## Check that the crash tests catch the bugs seeded behind build tags
+	.ci/seeded
+
+.PHONY: bench
+bench: ## Compare idemd with a bare gRPC server, on this machine
+	go run ./cmd/idemd bench
+
+.PHONY: lint
+lint: ## Lint Go and protobuf
+	$(GOLANGCI_LINT) run ./...
+	$(BUF) lint
+	$(BUF) format --diff --exit-code
+
+.PHONY: fmt
+fmt: ## Format Go and protobuf
+	$(GOLANGCI_LINT) fmt ./...
+	$(BUF) format --write
+
+.PHONY: generate
+generate: ## Generate Go from proto/
+	$(BUF) generate
+
+.PHONY: check-generated
+check-generated: generate ## Fail if the generated code is not that of proto/
+	git diff --exit-code -- proto
+	@test -z "$$(git status --porcelain -- proto)" || { git status --short -- proto; echo "proto/ holds files that are not committed" >&2; exit 1; }
+
+.PHONY: vuln
+vuln: ## Look for known vulnerabilities
+	GOVULNCHECK="$(GOVULNCHECK)" .ci/vuln
+
+.PHONY: ci
+ci: ## What continuous integration runs
+	.ci/run

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+
+	idemdv1 "github.com/idemd/idemd/proto/idemd/v1"
+)
+
+// claimCmd asks for the right to act.
+type claimCmd struct {
+	remoteFlags
+	keyFlags
+	fingerprintFlags
+	Attempt    opaque        `placeholder:"TEXT|hex:…" help:"Id of this attempt; use it again to ask again. Left out, one is drawn and printed."`
+	Lease      time.Duration `help:"How long the right to act should last, 1s to 15m (the namespace's, 30s by default)."`
+	Hold       bool          `help:"If this attempt lapses, let nobody take over before it is settled."`
+	IntentTime instant       `placeholder:"RFC3339" help:"When the intent was first made, the same on every repeat."`
+	Wait       time.Duration `help:"How long to wait for a running attempt of another caller, at most 5m."`
+}
+
+// Run is called by kong.
+func (c *claimCmd) Run(s *session) error {
+	drawn := len(c.Attempt) == 0
+	if drawn {
+		c.Attempt = newAttempt()
+	}
+	return c.call(s, c.Wait, func(ctx context.Context, conn *grpc.ClientConn) error {
+		resp, err := idemdv1.NewIdempotencyServiceClient(conn).Claim(ctx, c.request())
+		if err != nil {
+			return err
+		}
+		if drawn && c.Output == "json" && resp.GetGranted() != nil {
+			fmt.Fprintf(s.stderr, "attempt %s\n", c.Attempt) // the response does not have it
+		}
+		return c.show(s, resp, func(p *page) { c.text(s, p, resp) })
+	})
+}
+
+func (c *claimCmd) request() *idemdv1.ClaimRequest {
+	return &idemdv1.ClaimRequest{
+		Key:         c.key(),
+		AttemptId:   c.Attempt,
+		Fingerprint: c.proto(),
+		Lease:       durationProto(c.Lease),
+		Hold:        c.Hold,
+		IntentTime:  c.IntentTime.proto(),
+		Wait:        durationProto(c.Wait),
+	}
+}
+
+func (c *claimCmd) text(s *session, p *page, resp *idemdv1.ClaimResponse) {
+	switch {
+	case resp.GetGranted() != nil:
+		c.grantedText(s, p, resp.GetGranted())
+	case resp.GetInProgress() != nil:
+		running := resp.GetInProgress()
+		p.heading("in progress: another attempt holds the key; do not act")
+		p.until("lease ends", running.GetLeaseExpiresAt(), running.GetLeaseRemaining())
+		p.field("ask again after", running.GetRetryAfter().AsDuration())
+	case resp.GetCompleted() != nil:
+		done := resp.GetCompleted()
+		p.heading("completed: do not act; this is what happened")
+		p.outcome(done.GetOutcome())
+		p.field("fence", done.GetFence())
+		p.when("completed at", done.GetCompletedAt())
+		p.field("age", done.GetAge().AsDuration().Round(time.Millisecond))
+		p.when("kept until", done.GetExpiresAt())
+	case resp.GetUnresolved() != nil:
+		p.heading("unresolved: an attempt lapsed and the key is held; do not act before it is settled")
+		p.field("fence", resp.GetUnresolved().GetFence())
+		p.when("lapsed at", resp.GetUnresolved().GetLapsedAt())
+		p.line("settle it: %s", s.command(slices.Concat([]string{"record", "resolve"}, c.next(),
+			[]string{"--nothing-happened", "--reason", "checked by hand"})...))
+	}
+	if resp.GetFingerprintIncomparable() {
+		p.line("note: the fingerprints were made by two algorithms and could not be compared")
+	}
+}
+
+func (c *claimCmd) grantedText(s *session, p *page, g *idemdv1.Granted) {
+	if g.GetUnsettled() {
+		p.heading("granted, unsettled: an earlier attempt may have acted; check, then act")
+	} else {
+		p.heading("granted: act now")
+	}
+	p.field("attempt", c.Attempt)
+	p.field("fence", g.GetFence())
+	p.field("attempt number", g.GetAttemptNumber())
+	if g.GetPreviousFence() != 0 {
+		p.field("previous fence", g.GetPreviousFence())
+	}
+	p.until("lease ends", g.GetLeaseExpiresAt(), g.GetLeaseRemaining())
+
+	holder := append(c.next(), "--attempt", c.Attempt.String(), "--fence", fmt.Sprint(g.GetFence()))
+	next := func(name string, args ...string) string {
+		return s.command(slices.Concat([]string{name}, holder, args)...)
+	}
+	p.line("then one of:")
+	p.line("  %s", next("complete", "--outcome", "what happened"))
+	p.line("  %s", next("renew"))
+	p.line("  %s", next("release", "--effect", "none"))
+}
+
+// next are the flags that a next command about the same key needs.
+func (c *claimCmd) next() []string {
+	args := c.args()
+	if c.Addr != defaultAddr {
+		args = append([]string{"--addr", c.Addr}, args...)
+	}
+	return args
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"strings"
+
+	"google.golang.org/grpc"
+
+	idemdv1 "github.com/idemd/idemd/proto/idemd/v1"
+)
+
+const defaultNamespace = "default"
+
+// keyFlags name a key.
+type keyFlags struct {
+	Namespace string `default:"default" help:"Namespace of the key (${default})."`
+	Scope     string `help:"Scope of the key: the operation."`
+	ID        string `name:"id" required:"" help:"Id of the key: made once for the intent, sent with every repeat."`
+	Entity    string `help:"Entity of the key: who owns the intent."`
+}
+
+func (f *keyFlags) key() *idemdv1.Key {
+	return &idemdv1.Key{Namespace: f.Namespace, Scope: f.Scope, Id: f.ID, Entity: f.Entity}
+}
+
+// args are the flags again, for a command that the user can run next.
+func (f *keyFlags) args() []string {
+	var args []string
+	if f.Namespace != defaultNamespace {
+		args = append(args, "--namespace", f.Namespace)
+	}
+	if f.Scope != "" {
+		args = append(args, "--scope", f.Scope)
+	}
+	args = append(args, "--id", f.ID)
+	if f.Entity != "" {
+		args = append(args, "--entity", f.Entity)
+	}
+	return args
+}
+
+// fingerprintFlags give the digest of the request that the intent carries.
+type fingerprintFlags struct {
+	Fingerprint        opaque `placeholder:"TEXT|hex:…" help:"Digest of the request; another one on the same key is a caller's bug."`
+	FingerprintVersion uint32 `help:"Tag of the algorithm that made the fingerprint (0: the application's own)."`
+}
+
+func (f *fingerprintFlags) proto() *idemdv1.Fingerprint {
+	if len(f.Fingerprint) == 0 && f.FingerprintVersion == 0 {
+		return nil
+	}
+	return &idemdv1.Fingerprint{Version: f.FingerprintVersion, Digest: f.Fingerprint}
+}
+
+// attemptFlags name the attempt that holds, or held, a key.
+type attemptFlags struct {
+	Attempt opaque `required:"" placeholder:"TEXT|hex:…" help:"Id of the attempt that was granted the key."`
+	Fence   int64  `help:"Fence that the grant gave. Left out, the key's current fence is looked up first; the attempt must still be the current one."`
+}
+
+// fence returns the fence to send.
+func (f *attemptFlags) fence(ctx context.Context, conn *grpc.ClientConn, key *idemdv1.Key) (int64, error) {
+	if f.Fence != 0 {
+		return f.Fence, nil
+	}
+	resp, err := idemdv1.NewIdempotencyServiceClient(conn).Lookup(ctx, &idemdv1.LookupRequest{Key: key})
+	return resp.GetFence(), err
+}
+
+// newAttempt draws an attempt id: 128 random bits, as text.
+func newAttempt() opaque {
+	var bits [16]byte
+	_, _ = rand.Read(bits[:]) // never fails
+	return opaque(hex.EncodeToString(bits[:]))
+}
+
+// command is a line that the user can paste into a shell.
+func (s *session) command(args ...string) string {
+	words := make([]string, len(args))
+	for i, arg := range args {
+		words[i] = shellQuote(arg)
+	}
+	return s.name + " " + strings.Join(words, " ")
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/alecthomas/kong"
+)
+
+// The exit codes. They are documented in the README.
+const (
+	exitOK       = 0
+	exitFailed   = 1 // refused with a reason, or the server could not start
+	exitUsage    = 2 // the command line is wrong; nothing was sent
+	exitNoAnswer = 3 // the server was not reached or did not answer in time
+)
+
+// program is the command as a whole. Tests run it in process.
+type program struct {
+	// name is how the user calls the program; the commands it prints begin with it.
+	name string
+	// exit ends the process when the store can no longer promise anything.
+	exit func(code int)
+}
+
+// session is one run of a subcommand.
+type session struct {
+	*program
+	ctx    context.Context
+	stdin  io.Reader
+	stdout io.Writer
+	stderr io.Writer
+}
+
+// cli is the command line.
+type cli struct {
+	Help helpFlag `short:"h" help:"Show this help and exit."`
+
+	Serve     serveCmd     `cmd:"" help:"Run the server on an embedded store."`
+	Claim     claimCmd     `cmd:"" help:"Ask for the right to act on a key."`
+	Complete  completeCmd  `cmd:"" help:"Store the outcome of an attempt."`
+	Renew     renewCmd     `cmd:"" help:"Extend the lease of an attempt."`
+	Release   releaseCmd   `cmd:"" help:"Give a key up without an outcome."`
+	Lookup    lookupCmd    `cmd:"" help:"Show where a key stands, and change nothing."`
+	Namespace namespaceCmd `cmd:"" help:"Create, show and change namespaces."`
+	Record    recordCmd    `cmd:"" help:"Inspect and settle keys, as an operator."`
+	Bucket    bucketCmd    `cmd:"" help:"Show the time slices of the key store."`
+	Bench     benchCmd     `cmd:"" help:"Measure idemd against a bare gRPC server."`
+	Version   versionCmd   `cmd:"" help:"Show the version."`
+}
+
+// Run runs the subcommand that args name and returns the exit code. It ends early when
+// ctx is cancelled.
+func (p *program) Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	parser, err := kong.New(&cli{},
+		kong.Name("idemd"),
+		kong.Description("Idempotency as a service: of all who want to act on a key, one is told to, and the rest what happened."),
+		kong.NoDefaultHelp(),
+		kong.DefaultEnvars("IDEMD"),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		kong.Vars{"user": os.Getenv("USER")},
+		kong.Writers(stdout, stderr),
+	)
+	if err != nil {
+		panic(err) // the command line above contradicts itself
+	}
+	parsed, err := parser.Parse(args)
+	switch {
+	case errors.Is(err, errHelp):
+		return exitOK
+	case err != nil:
+		fmt.Fprintf(stderr, "idemd: %v; see idemd --help\n", err)
+		return exitUsage
+	}
+	err = parsed.Run(&session{program: p, ctx: ctx, stdin: stdin, stdout: stdout, stderr: stderr})
+	if err != nil {
+		fmt.Fprintf(stderr, "idemd: %v\n", err)
+	}
+	return exitCode(err)
+}
+
+var errHelp = errors.New("help was shown")
+
+// helpFlag shows the help of the chosen subcommand, whatever else is on the command line.
+type helpFlag bool
+
+// BeforeReset is called by kong if the flag is given.
+func (helpFlag) BeforeReset(ctx *kong.Context) error {
+	if err := ctx.PrintUsage(false); err != nil {
+		return err
+	}
+	return errHelp
+}
+
+// exitError is an error with an exit code of its own.
+type exitError struct {
+	error
+	code int
+}
+
+func (e exitError) Unwrap() error { return e.error }
+
+func exitCode(err error) int {
+	var coded exitError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &coded):
+		return coded.code
+	default:
+		return exitFailed
+	}
+}
+
+func usageError(format string, args ...any) error {
+	return exitError{fmt.Errorf(format, args...), exitUsage}
+}

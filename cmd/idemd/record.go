@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"strings"
+
+	"google.golang.org/grpc"
+
+	idemdv1 "github.com/idemd/idemd/proto/idemd/v1"
+)
+
+// recordCmd is what an operator does with single keys.
+type recordCmd struct {
+	Inspect      recordInspectCmd      `cmd:"" help:"Show everything known about a key, its outcome and events included."`
+	List         recordListCmd         `cmd:"" help:"List the live records of a namespace."`
+	Resolve      recordResolveCmd      `cmd:"" help:"Settle a lapsed key: record an outcome, or say that nothing happened."`
+	ForceRelease recordForceReleaseCmd `cmd:"" help:"End the attempt that holds a key; the next claimer is told to check, then act."`
+}
+
+type recordInspectCmd struct {
+	remoteFlags
+	keyFlags
+}
+
+// Run is called by kong.
+func (c *recordInspectCmd) Run(s *session) error {
+	return c.call(s, 0, func(ctx context.Context, conn *grpc.ClientConn) error {
+		resp, err := idemdv1.NewAdminServiceClient(conn).InspectRecord(ctx, &idemdv1.InspectRecordRequest{Key: c.key()})
+		if err != nil {
+			return err
+		}
+		return c.show(s, resp, func(p *page) {
+			recordText(p, resp.GetRecord())
+			for _, event := range resp.GetEvents() {
+				eventText(p, event)
+			}
+		})
+	})
+}
+
+type recordListCmd struct {
+	remoteFlags
+	Namespace string `default:"default" help:"Namespace (${default})."`
+	State     string `enum:"in-progress,completed,released," default:"" help:"Only in-progress, completed or released ones."`
+	Lapsed    bool   `help:"Only those whose lease ended without an outcome."`
+	PageSize  int32  `help:"How many to list, at most 1000 (100)."`
+	PageToken string `help:"Go on where a page ended that printed this token."`
+}
+
+// Run is called by kong.
+func (c *recordListCmd) Run(s *session) error {
+	req := &idemdv1.ListRecordsRequest{
+		Namespace: c.Namespace, Lapsed: c.Lapsed, PageSize: c.PageSize, PageToken: c.PageToken,
+	}
+	if c.State != "" {
+		name := "STATE_" + strings.ToUpper(strings.ReplaceAll(c.State, "-", "_"))
+		req.State = idemdv1.State(idemdv1.State_value[name])
+	}
+	return c.call(s, 0, func(ctx context.Context, conn *grpc.ClientConn) error {
+		resp, err := idemdv1.NewAdminServiceClient(conn).ListRecords(ctx, req)
+		if err != nil {
+			return err
+		}
+		return c.show(s, resp, func(p *page) { recordListText(p, resp) })
+	})
+}
+
+func recordListText(p *page, resp *idemdv1.ListRecordsResponse) {
+	p.line("STATE\tSCOPE\tID\tENTITY\tFENCE\tGRANTED AT")
+	for _, r := range resp.GetRecords() {
+		key := r.GetKey()
+		p.line("%s\t%s\t%s\t%s\t%d\t%s", stateWord(r.GetState(), r.GetLapsed()), shellQuote(key.GetScope()),
+			shellQuote(key.GetId()), shellQuote(key.GetEntity()), r.GetFence(), formatTime(r.GetGrantedAt()))
+	}
+	if token := resp.GetNextPageToken(); token != "" {
+		p.line("more with --page-token %s", shellQuote(token))
+	}
+}
+
+// auditFlags say who forced an action, and why.
+type auditFlags struct {
+	Actor  string `default:"${user}" help:"Who decided ($$USER)."`
+	Reason string `required:"" help:"Why; kept with the key's events."`
+}
+
+type recordResolveCmd struct {
+	remoteFlags
+	keyFlags
+	auditFlags
+	outcomeFlags
+	NothingHappened bool `help:"Record no outcome: the key may be claimed afresh."`
+}
+
+// Run is called by kong.
+func (c *recordResolveCmd) Run(s *session) error {
+	req := &idemdv1.ResolveRequest{Key: c.key(), Actor: c.Actor, Reason: c.Reason}
+	switch {
+	case c.given() == c.NothingHappened:
+		return usageError("give either what happened (--outcome, --code) or --nothing-happened")
+	case c.given():
+		outcome, err := c.proto(s.stdin)
+		if err != nil {
+			return err
+		}
+		req.Outcome = outcome
+	}
+	return c.call(s, 0, func(ctx context.Context, conn *grpc.ClientConn) error {
+		resp, err := idemdv1.NewAdminServiceClient(conn).Resolve(ctx, req)
+		if err != nil {
+			return err
+		}
+		return c.show(s, resp, func(p *page) { recordText(p, resp.GetRecord()) })
+	})
+}
+
+type recordForceReleaseCmd struct {
+	remoteFlags
+	keyFlags
+	auditFlags
+}
+
+// Run is called by kong.
+func (c *recordForceReleaseCmd) Run(s *session) error {
+	return c.call(s, 0, func(ctx context.Context, conn *grpc.ClientConn) error {
+		resp, err := idemdv1.NewAdminServiceClient(conn).ForceRelease(ctx, &idemdv1.ForceReleaseRequest{
+			Key: c.key(), Actor: c.Actor, Reason: c.Reason,
+		})
+		if err != nil {
+			return err
+		}
+		return c.show(s, resp, func(p *page) { recordText(p, resp.GetRecord()) })
+	})
+}

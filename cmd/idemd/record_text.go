@@ -1,0 +1,85 @@
+package main
+
+import (
+	"fmt"
+
+	idemdv1 "github.com/idemd/idemd/proto/idemd/v1"
+)
+
+// stateWord is a state as one word: the state's own, or lapsed.
+func stateWord(state idemdv1.State, lapsed bool) string {
+	if lapsed {
+		return "lapsed"
+	}
+	return word(state, "STATE_")
+}
+
+// stateText says what the state means.
+func stateText(state idemdv1.State, lapsed bool) string {
+	switch {
+	case lapsed:
+		return "lapsed: the lease ended without an outcome; what happened is unknown"
+	case state == idemdv1.State_STATE_IN_PROGRESS:
+		return "in progress: an attempt holds the key"
+	case state == idemdv1.State_STATE_COMPLETED:
+		return "completed: the outcome answers every repeat"
+	case state == idemdv1.State_STATE_RELEASED:
+		return "released: nothing happened; the key may be claimed afresh"
+	}
+	return state.String()
+}
+
+func recordText(p *page, r *idemdv1.Record) {
+	p.heading("%s", stateText(r.GetState(), r.GetLapsed()))
+	p.field("namespace", r.GetKey().GetNamespace())
+	p.field("scope", shellQuote(r.GetKey().GetScope()))
+	p.field("id", shellQuote(r.GetKey().GetId()))
+	p.field("entity", shellQuote(r.GetKey().GetEntity()))
+	p.field("fingerprint", fingerprintText(r.GetFingerprint()))
+	p.field("fence", r.GetFence())
+	p.field("attempt number", r.GetAttemptNumber())
+	if r.GetPreviousFence() != 0 {
+		p.field("previous fence", r.GetPreviousFence())
+	}
+	if r.GetUnsettled() {
+		p.field("unsettled", "an attempt before this one may have acted")
+	}
+	if r.GetReleasedWith() != idemdv1.Effect_EFFECT_UNSPECIFIED {
+		p.field("released with effect", word(r.GetReleasedWith(), "EFFECT_"))
+	}
+	p.field("lapse policy", word(r.GetLapsePolicy(), "LAPSE_POLICY_"))
+	p.field("retention", r.GetRetention().AsDuration())
+	p.when("granted at", r.GetGrantedAt())
+	p.when("lease end", r.GetLeaseExpiresAt())
+	p.when("attempt limit", r.GetAttemptLimit())
+	p.when("ended at", r.GetEndedAt())
+	p.when("kept until", r.GetExpiresAt())
+	p.field("ended attempts", r.GetEndedAttempts())
+	if r.GetOutcome() != nil {
+		p.outcome(r.GetOutcome())
+		p.field("outcome sha256", fmt.Sprintf("%x", r.GetOutcomeDigest()))
+	}
+}
+
+func fingerprintText(f *idemdv1.Fingerprint) string {
+	if len(f.GetDigest()) == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("%v (version %d)", opaque(f.GetDigest()), f.GetVersion())
+}
+
+func eventText(p *page, e *idemdv1.Event) {
+	p.heading("event: %s", word(e.GetKind(), "EVENT_KIND_"))
+	p.when("at", e.GetAt())
+	p.field("fence", e.GetFence())
+	if e.GetNewFence() != 0 {
+		p.field("new fence", e.GetNewFence())
+	}
+	if e.GetActor() != "" || e.GetReason() != "" {
+		p.field("actor", e.GetActor())
+		p.field("reason", e.GetReason())
+	}
+	if e.GetOutcome() != nil {
+		p.outcome(e.GetOutcome())
+	}
+}

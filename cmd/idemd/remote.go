@@ -1,0 +1,96 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+)
+
+const defaultAddr = "127.0.0.1:7600"
+
+// remoteFlags are common to the subcommands that ask a server.
+type remoteFlags struct {
+	Addr    string        `default:"127.0.0.1:7600" placeholder:"HOST:PORT" help:"Where the server listens (${default})."`
+	Timeout time.Duration `default:"10s" help:"How long to wait for the answer, beyond --wait (${default})."`
+	Output  string        `short:"o" enum:"text,json" default:"text" help:"text, or json: the response in protojson."`
+}
+
+// call makes a connection and lets fn use it for at most the timeout and wait.
+func (f *remoteFlags) call(s *session, wait time.Duration, fn func(context.Context, *grpc.ClientConn) error) error {
+	conn, err := grpc.NewClient(f.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return usageError("--addr %q: %v", f.Addr, err)
+	}
+	defer conn.Close() //nolint:errcheck // the answer is there
+	ctx, cancel := context.WithTimeout(s.ctx, f.Timeout+wait)
+	defer cancel()
+	return f.explain(fn(ctx, conn))
+}
+
+// explain turns the error of a call into what the user is told.
+func (f *remoteFlags) explain(err error) error {
+	st, isStatus := status.FromError(err)
+	if err == nil || !isStatus {
+		return err
+	}
+	if reason := reasonOf(st); reason != "" {
+		return fmt.Errorf("%s: %s", reason, st.Message())
+	}
+	switch st.Code() {
+	case codes.Unavailable:
+		err = fmt.Errorf("no answer from %s: is `idemd serve` running there? (%s)", f.Addr, st.Message())
+	case codes.DeadlineExceeded:
+		err = fmt.Errorf("no answer from %s within %v: it may have been done or not; ask again with the same attempt", f.Addr, f.Timeout)
+	case codes.Canceled:
+		err = errors.New("interrupted before the answer: it may have been done or not; ask again with the same attempt")
+	default:
+		return fmt.Errorf("%s answered %v: %s", f.Addr, st.Code(), st.Message())
+	}
+	return exitError{err, exitNoAnswer}
+}
+
+// reasonOf returns the reason of a refusal by idemd, or "".
+func reasonOf(st *status.Status) string {
+	for _, detail := range st.Details() {
+		if info, ok := detail.(*errdetails.ErrorInfo); ok && info.GetDomain() == "idemd" {
+			return info.GetReason()
+		}
+	}
+	return ""
+}
+
+// show prints a response as the user asked for it: with text, or as JSON.
+func (f *remoteFlags) show(s *session, resp proto.Message, text func(*page)) error {
+	if f.Output == "json" {
+		return printJSON(s, resp)
+	}
+	p := &page{}
+	text(p)
+	return p.print(s.stdout)
+}
+
+// printJSON prints the message on one line. protojson varies its white space from build
+// to build on purpose; compacting makes the output fit for comparison.
+func printJSON(s *session, m proto.Message) error {
+	loose, err := protojson.Marshal(m)
+	if err != nil {
+		return err
+	}
+	var line bytes.Buffer
+	if err := json.Compact(&line, loose); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(s.stdout, line.String())
+	return err
+}
