@@ -19,6 +19,9 @@ type Instance struct {
 	store.Backend
 	// Clock drives the store's clock.
 	Clock *Clock
+	// AttemptsHidden says that inspected and listed records show no attempt ids, as over
+	// the wire.
+	AttemptsHidden bool
 	// Reopen closes the store cleanly, opens it again on the same data and the same
 	// Clock, and replaces Backend. It is nil if the store keeps nothing.
 	Reopen func()

@@ -1,0 +1,479 @@
+package storetest
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/idemd/idemd/store"
+)
+
+// model is the table of states and operations written a second time, from its text
+// alone and without the types and functions that decide in package store. It applies
+// one operation after another to a map. Where it and a backend differ, one of the two
+// misreads the table.
+//
+// It keeps expired entries for ever: whether a store still has them changes nothing but
+// the next fence, and that has long been below the clock when retention has ended.
+type model struct {
+	now     instant
+	spaces  map[string]space
+	entries map[store.Key]*entry
+}
+
+// space is the policy of a namespace.
+type space struct {
+	hold       bool
+	retention  time.Duration
+	lease      time.Duration
+	maxLease   time.Duration
+	maxAttempt time.Duration
+	maxOutcome int
+	floor      instant
+	past       []pastRetention
+}
+
+type pastRetention struct {
+	retention time.Duration
+	until     instant
+}
+
+// entry is what is known about one key.
+type entry struct {
+	state         store.State
+	fence         int64
+	previous      int64
+	attempt       string // empty: an operator ended it
+	number        int
+	fingerprint   store.Fingerprint
+	granted       instant
+	leaseEnd      instant
+	limit         instant
+	ended         instant
+	expires       instant // zero: never
+	hold          bool
+	retention     time.Duration
+	unsettled     bool
+	released      store.Effect
+	endedAttempts []string
+	outcome       *store.Outcome
+	events        []event
+}
+
+// event is an [store.Event] that can be compared with ==.
+type event struct {
+	At       instant
+	Kind     store.EventKind
+	Fence    int64
+	Number   int
+	NewFence int64
+	Outcome  string
+	Actor    string
+	Reason   string
+}
+
+const (
+	modelEndedAttempts = 8
+	modelEvents        = 32
+)
+
+func newModel(now instant) *model {
+	return &model{now: now, spaces: map[string]space{}, entries: map[store.Key]*entry{}}
+}
+
+func (m *model) clone() *model {
+	c := &model{now: m.now, spaces: m.spaces, entries: maps.Clone(m.entries)}
+	for key, e := range c.entries {
+		copied := *e
+		copied.endedAttempts = slices.Clone(e.endedAttempts)
+		copied.events = slices.Clone(e.events)
+		c.entries[key] = &copied
+	}
+	return c
+}
+
+// apply is the whole table: it changes the model and says what must be answered.
+func (m *model) apply(o call) reply {
+	if refusal := staticFault(o); refusal != nil {
+		return refused(refusal)
+	}
+	ns, ok := m.spaces[o.Key.Namespace]
+	if !ok {
+		return refused(store.ErrNamespaceUnknown)
+	}
+	if refusal := m.namespaceFault(ns, o); refusal != nil {
+		return refused(refusal)
+	}
+	if o.Kind == opClaim {
+		return m.claim(ns, o)
+	}
+	e := m.live(o.Key)
+	if e == nil {
+		return refused(store.ErrKeyNotFound)
+	}
+	switch o.Kind {
+	case opLookup:
+		return m.lookup(e, o)
+	case opInspect:
+		return e.inspected(o.Key, m.now)
+	case opResolve:
+		return m.resolve(e, o)
+	case opForce:
+		return m.force(e, o)
+	}
+	if e.attempt == "" || o.Fence != e.fence || o.AttemptID != e.attempt {
+		if o.Kind == opComplete {
+			m.evidence(e, o)
+		}
+		return refused(store.ErrStaleFence)
+	}
+	switch o.Kind {
+	case opRenew:
+		return m.renew(ns, e, o)
+	case opComplete:
+		return m.complete(e, o)
+	case opRelease:
+		return m.release(e, o)
+	}
+	return refused(errors.New("the model does not know " + string(o.Kind)))
+}
+
+// staticFault and namespaceFault are row 1 as far as random operations break it.
+func staticFault(o call) error {
+	switch {
+	case o.Key.ID == "":
+		return store.ErrKeyRequired
+	case o.named() && o.AttemptID == "",
+		o.Fingerprint.Digest == "" && o.Fingerprint.Version != 0,
+		o.Lease != 0 && (o.Lease < time.Second || o.Lease > 15*time.Minute),
+		o.fenced() && o.Fence <= 0,
+		o.Kind == opRelease && o.Effect == 0,
+		(o.Kind == opResolve || o.Kind == opForce) && o.Reason == "":
+		return store.ErrInvalidArgument
+	}
+	return nil
+}
+
+func (m *model) namespaceFault(ns space, o call) error {
+	switch {
+	case o.Intent != 0 && o.Intent > m.now.add(ns.skew()), o.Lease > ns.maxLease:
+		return store.ErrInvalidArgument
+	case o.Outcome != nil && outcomeBytes(o.Outcome) > ns.maxOutcome:
+		return store.ErrOutcomeTooLarge
+	}
+	return nil
+}
+
+// claim is rows 2 to 10.
+func (m *model) claim(ns space, o call) reply {
+	e := m.live(o.Key)
+	if e == nil {
+		return m.claimNew(ns, o)
+	}
+	comparison := compareFingerprints(o.Fingerprint, e.fingerprint)
+	switch {
+	case slices.Contains(e.endedAttempts, o.AttemptID):
+		return refused(store.ErrStaleAttempt)
+	case e.state == store.StateReleased:
+		e.fingerprint = o.Fingerprint
+		m.grant(ns, e, o, false)
+		return m.grantedReply(e, false)
+	case comparison == fingerprintsDiffer:
+		return refused(store.ErrFingerprintMismatch)
+	}
+	unchecked := comparison == fingerprintsUnchecked
+	switch {
+	case e.state == store.StateCompleted:
+		return reply{Kind: "completed", Outcome: outcomeText(e.outcome), Fence: e.fence, EndedAt: e.ended, ExpiresAt: e.expires,
+			Age: m.now.since(e.ended), Retention: e.retention, Unchecked: unchecked}
+	case e.attempt == o.AttemptID:
+		return m.claimAgain(ns, e, o, unchecked)
+	case !m.lapsed(e):
+		return reply{Kind: "in progress", LeaseEnd: e.leaseEnd, Remaining: e.leaseEnd.since(m.now), RetryLater: true, Unchecked: unchecked}
+	case e.hold:
+		return reply{Kind: "unresolved", Fence: e.fence, LeaseEnd: e.leaseEnd, Unchecked: unchecked}
+	}
+	fence, number := e.fence, e.number
+	e.end(e.attempt)
+	m.grant(ns, e, o, true)
+	e.record(event{At: m.now, Kind: store.EventTakeover, Fence: fence, Number: number, NewFence: e.fence})
+	return m.grantedReply(e, unchecked)
+}
+
+// claimNew is row 10. An expired entry leaves nothing but its fence.
+func (m *model) claimNew(ns space, o call) reply {
+	since := o.Intent.add(-ns.skew())
+	if ns.floor != 0 && (o.Intent == 0 || since <= ns.floor) {
+		return refused(store.ErrUnknownHistory)
+	}
+	if o.Intent != 0 && m.now > o.Intent.add(ns.shortestRetention(since)-ns.skew()) {
+		return refused(store.ErrKeyExpired)
+	}
+	e := &entry{fingerprint: o.Fingerprint}
+	if expired := m.entries[o.Key]; expired != nil {
+		e.fence = expired.fence
+	}
+	m.entries[o.Key] = e
+	m.grant(ns, e, o, false)
+	e.previous = 0
+	return m.grantedReply(e, false)
+}
+
+// claimAgain is row 5.
+func (m *model) claimAgain(ns space, e *entry, o call, unchecked bool) reply {
+	if m.lapsed(e) {
+		if m.now >= e.limit {
+			return refused(store.ErrAttemptTooLong)
+		}
+		e.leaseEnd = min(m.now.add(ns.leaseFor(o.Lease)), e.limit)
+		e.setExpiry()
+	}
+	return m.grantedReply(e, unchecked)
+}
+
+// grant is the paragraph "A grant has …".
+func (m *model) grant(ns space, e *entry, o call, unsettled bool) {
+	e.previous = e.fence
+	m.growFence(e)
+	e.state, e.attempt, e.number = store.StateInProgress, o.AttemptID, e.number+1
+	e.granted, e.ended = m.now, 0
+	e.limit = m.now.add(ns.maxAttempt)
+	e.leaseEnd = min(m.now.add(ns.leaseFor(o.Lease)), e.limit)
+	e.hold, e.retention = ns.hold || o.Hold, ns.retention
+	e.unsettled, e.released = unsettled, 0
+	e.setExpiry()
+}
+
+func (m *model) growFence(e *entry) { e.fence = max(e.fence+1, m.now.micros()) }
+
+func (m *model) grantedReply(e *entry, unchecked bool) reply {
+	return reply{Kind: "granted", Fence: e.fence, Previous: e.previous, Number: e.number, Unsettled: e.unsettled,
+		GrantedAt: e.granted, LeaseEnd: e.leaseEnd, Remaining: e.leaseEnd.since(m.now), Unchecked: unchecked}
+}
+
+func (m *model) renew(ns space, e *entry, o call) reply {
+	switch {
+	case e.state == store.StateCompleted:
+		return refused(store.ErrAlreadyCompleted)
+	case e.released != 0:
+		return refused(store.ErrStaleAttempt)
+	case m.lapsed(e):
+		return refused(store.ErrLeaseExpired)
+	}
+	wanted := m.now.add(ns.leaseFor(o.Lease))
+	if e.leaseEnd == e.limit && wanted > e.limit {
+		return refused(store.ErrAttemptTooLong)
+	}
+	e.leaseEnd = max(e.leaseEnd, min(wanted, e.limit))
+	e.setExpiry()
+	return reply{Kind: "renewed", LeaseEnd: e.leaseEnd, Remaining: e.leaseEnd.since(m.now)}
+}
+
+func (m *model) complete(e *entry, o call) reply {
+	switch {
+	case e.state == store.StateCompleted:
+		if outcomeText(o.Outcome) != outcomeText(e.outcome) {
+			return refused(store.ErrAlreadyCompleted)
+		}
+		return reply{Kind: "recorded", EndedAt: e.ended, ExpiresAt: e.expires}
+	case e.released == store.EffectNone:
+		m.evidence(e, o)
+		return refused(store.ErrStaleAttempt)
+	case m.lapsed(e) && m.now > e.limit:
+		m.evidence(e, o)
+		return refused(store.ErrAttemptTooLong)
+	}
+	e.endedAttempts = slices.DeleteFunc(e.endedAttempts, func(id string) bool { return id == e.attempt })
+	m.settle(e, o.Outcome)
+	return reply{Kind: "recorded", EndedAt: e.ended, ExpiresAt: e.expires}
+}
+
+// settle ends an entry, with an outcome or without.
+func (m *model) settle(e *entry, outcome *store.Outcome) {
+	e.state = store.StateReleased
+	if outcome != nil {
+		e.state, e.outcome, e.released = store.StateCompleted, outcome, 0
+	}
+	e.unsettled, e.ended = false, m.now
+	e.setExpiry()
+}
+
+func (m *model) release(e *entry, o call) reply {
+	switch {
+	case e.state == store.StateCompleted:
+		return refused(store.ErrAlreadyCompleted)
+	case e.released != 0:
+		if e.released != o.Effect {
+			return refused(store.ErrStaleAttempt)
+		}
+		return reply{Kind: "released", State: e.state}
+	}
+	e.released = o.Effect
+	e.end(e.attempt)
+	if o.Effect == store.EffectNone && !e.unsettled {
+		m.settle(e, nil)
+	} else {
+		e.leaseEnd = min(e.leaseEnd, m.now)
+		e.setExpiry()
+	}
+	return reply{Kind: "released", State: e.state}
+}
+
+func (m *model) lookup(e *entry, o call) reply {
+	lapsed := m.lapsed(e)
+	r := reply{Kind: "found", State: e.state, Lapsed: lapsed, Policy: policyOf(e.hold), Fence: e.fence, Number: e.number,
+		Unsettled: e.state == store.StateInProgress && (e.unsettled || lapsed),
+		GrantedAt: e.granted, LeaseEnd: e.leaseEnd, EndedAt: e.ended, ExpiresAt: e.expires}
+	if e.state == store.StateCompleted {
+		r.Withheld = compareFingerprints(o.Fingerprint, e.fingerprint) != fingerprintsEqual
+		if !r.Withheld {
+			r.Outcome = outcomeText(e.outcome)
+		}
+	}
+	return r
+}
+
+func (m *model) resolve(e *entry, o call) reply {
+	if !m.lapsed(e) {
+		return refused(store.ErrNotLapsed)
+	}
+	m.endByOperator(e, o, store.EventResolved)
+	m.settle(e, o.Outcome)
+	return e.changed(o.Key)
+}
+
+func (m *model) force(e *entry, o call) reply {
+	if e.state != store.StateInProgress {
+		return refused(store.ErrNotHeld)
+	}
+	m.endByOperator(e, o, store.EventForceReleased)
+	e.leaseEnd = min(e.leaseEnd, m.now)
+	e.hold = false
+	e.expires = m.now.add(e.retention)
+	return e.changed(o.Key)
+}
+
+// endByOperator leaves no attempt that is current.
+func (m *model) endByOperator(e *entry, o call, kind store.EventKind) {
+	fence := e.fence
+	m.growFence(e)
+	e.end(e.attempt)
+	e.attempt, e.released = "", 0
+	e.record(event{At: m.now, Kind: kind, Fence: fence, Number: e.number, NewFence: e.fence, Actor: o.Actor, Reason: o.Reason})
+}
+
+// evidence keeps a late outcome. The number is known only of the current attempt.
+func (m *model) evidence(e *entry, o call) {
+	late := event{At: m.now, Kind: store.EventLateOutcome, Fence: o.Fence, Outcome: outcomeText(o.Outcome)}
+	if o.Fence == e.fence && o.AttemptID == e.attempt {
+		late.Number = e.number
+	}
+	e.record(late)
+}
+
+func (m *model) live(key store.Key) *entry {
+	e := m.entries[key]
+	if e == nil || e.expires != 0 && m.now >= e.expires {
+		return nil
+	}
+	return e
+}
+
+func (m *model) lapsed(e *entry) bool {
+	return e.state == store.StateInProgress && m.now >= e.leaseEnd
+}
+
+func (e *entry) setExpiry() {
+	switch {
+	case e.state != store.StateInProgress:
+		e.expires = e.ended.add(e.retention)
+	case e.hold:
+		e.expires = 0
+	default:
+		e.expires = e.leaseEnd.add(e.retention)
+	}
+}
+
+func (e *entry) end(attempt string) {
+	if attempt == "" || slices.Contains(e.endedAttempts, attempt) {
+		return
+	}
+	e.endedAttempts = append(e.endedAttempts, attempt)
+	if len(e.endedAttempts) > modelEndedAttempts {
+		e.endedAttempts = e.endedAttempts[1:]
+	}
+}
+
+// record keeps an event unless one that differs only in its time is kept already.
+func (e *entry) record(ev event) {
+	for _, kept := range e.events {
+		kept.At = ev.At
+		if kept == ev {
+			return
+		}
+	}
+	e.events = append(e.events, ev)
+	if len(e.events) > modelEvents {
+		e.events = e.events[1:]
+	}
+}
+
+func (ns space) skew() time.Duration { return min(time.Minute, ns.retention/10) }
+
+func (ns space) leaseFor(asked time.Duration) time.Duration {
+	if asked == 0 {
+		return ns.lease
+	}
+	return asked
+}
+
+func (ns space) shortestRetention(since instant) time.Duration {
+	shortest := ns.retention
+	for _, past := range ns.past {
+		if past.until >= since {
+			shortest = min(shortest, past.retention)
+		}
+	}
+	return shortest
+}
+
+// setRetention changes the policy and remembers what was in force.
+func (ns space) setRetention(retention time.Duration, now instant) space {
+	ns.past = append(slices.Clone(ns.past), pastRetention{ns.retention, now})
+	ns.retention = retention
+	return ns
+}
+
+type fingerprintComparison int
+
+const (
+	fingerprintsEqual fingerprintComparison = iota
+	fingerprintsDiffer
+	fingerprintsUnchecked // made by two algorithms
+)
+
+func compareFingerprints(a, b store.Fingerprint) fingerprintComparison {
+	if a.Digest == b.Digest && a.Version == b.Version {
+		return fingerprintsEqual
+	}
+	if a.Digest != "" && b.Digest != "" && a.Version != b.Version {
+		return fingerprintsUnchecked
+	}
+	return fingerprintsDiffer
+}
+
+func outcomeBytes(o *store.Outcome) int {
+	n := len(o.Status) + len(o.Body) + len(o.BodyType)
+	for _, e := range slices.Concat(o.Header, o.Trailer) {
+		n += len(e.Name) + len(e.Value)
+	}
+	return n
+}
+
+func policyOf(hold bool) store.LapsePolicy {
+	if hold {
+		return store.Hold
+	}
+	return store.Takeover
+}
