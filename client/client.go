@@ -1,0 +1,78 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"google.golang.org/grpc"
+
+	pb "github.com/idemd/idemd/proto/idemd/v1"
+	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/storepb"
+)
+
+// Client asks a server. Its methods may be called by any number of goroutines. It checks
+// what can be checked before a request is sent, so that one that cannot succeed costs no
+// call. It sends each request once.
+//
+// Errors are those of [store.Store]: a refusal is a [*store.Error] that unwraps to one of
+// package store's sentinels, and to the gRPC error if there was one. A server that cannot
+// be reached, or a connection that broke, is [store.ErrUnavailable]: the operation may
+// have taken effect, and sending it again with the same attempt id is safe. A context
+// that ended gives its own error.
+type Client struct {
+	keys  pb.IdempotencyServiceClient
+	admin pb.AdminServiceClient
+	conn  io.Closer // nil if the connection is the caller's
+}
+
+var (
+	_ store.Store      = (*Client)(nil)
+	_ store.Records    = (*Client)(nil)
+	_ store.Namespaces = (*Client)(nil)
+)
+
+// New returns a client that uses a connection of the caller's, and does not close it.
+// An [InspectRecord] answer can exceed gRPC's default limit of 4 MiB on what a client
+// receives; the connections that [Dial] makes allow for it.
+//
+// [InspectRecord]: [Client.InspectRecord]
+func New(cc grpc.ClientConnInterface) *Client {
+	return &Client{keys: pb.NewIdempotencyServiceClient(cc), admin: pb.NewAdminServiceClient(cc)}
+}
+
+// Close closes the connection that [Dial] made. On a client of [New] it does nothing.
+func (c *Client) Close() error {
+	if c.conn == nil {
+		return nil
+	}
+	return c.conn.Close()
+}
+
+// call sends one request and reads its answer.
+func call[Request, Response, Answer any](
+	ctx context.Context,
+	method func(context.Context, Request, ...grpc.CallOption) (Response, error),
+	request Request,
+	read func(Response) (Answer, error),
+) (answer Answer, err error) {
+	response, err := method(ctx, request)
+	if err != nil {
+		return answer, failure(ctx, err)
+	}
+	got, err := read(response)
+	if err != nil {
+		return answer, err
+	}
+	return got, nil
+}
+
+// failure is the store's error for the error of a call.
+func failure(ctx context.Context, err error) error {
+	failed := storepb.FromStatus(err)
+	if errors.Is(failed, context.Canceled) && ctx.Err() == nil {
+		return &store.Error{Sentinel: store.ErrUnavailable, Detail: "the server ended the call", Cause: err}
+	}
+	return failed
+}

@@ -1,0 +1,60 @@
+package client
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+)
+
+// maxReceiveBytes has room for an inspection: the outcome and 32 events, each with one.
+const maxReceiveBytes = 16 << 20
+
+// Dial returns a client with a connection of its own, which Close closes. It does not
+// wait for the server: the first call does.
+//
+// Without options the connection is in plain text, which is allowed only to a loopback
+// address. To any other, pass grpc.WithTransportCredentials. Options of the caller's win
+// over the defaults: pings on a silent connection with calls in flight every 30 s, and at
+// most 5 s between attempts to connect, so that calls succeed soon after a server is back.
+func Dial(addr string, opts ...grpc.DialOption) (*Client, error) {
+	defaults := []grpc.DialOption{
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReceiveBytes)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect(), MinConnectTimeout: 5 * time.Second}),
+	}
+	if isLoopback(addr) {
+		defaults = append(defaults, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	}
+	conn, err := grpc.NewClient(addr, append(defaults, opts...)...)
+	if err != nil {
+		return nil, fmt.Errorf("cannot use %q as the address of a server: %w; give host:port, and transport credentials unless the host is loopback", addr, err)
+	}
+	c := New(conn)
+	c.conn = conn
+	return c, nil
+}
+
+func reconnect() backoff.Config {
+	b := backoff.DefaultConfig
+	b.BaseDelay, b.MaxDelay = 100*time.Millisecond, 5*time.Second
+	return b
+}
+
+// isLoopback reports whether host:port names this machine, without asking DNS.
+func isLoopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	if host == "localhost" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsLoopback()
+}

@@ -1,0 +1,183 @@
+package storepb
+
+import (
+	"errors"
+	"time"
+
+	pb "github.com/idemd/idemd/proto/idemd/v1"
+	"github.com/idemd/idemd/store"
+)
+
+// RecordToProto returns the message of a record as it stands at now, the store's time;
+// nil for nil. Attempt ids are left out: whoever knows one can act in its name.
+func RecordToProto(rec *store.Record, now time.Time) *pb.Record {
+	if rec == nil {
+		return nil
+	}
+	m := &pb.Record{
+		Key:            KeyToProto(rec.Key),
+		State:          pb.State(rec.State),
+		Lapsed:         rec.Lapsed(now),
+		Fence:          rec.Fence,
+		AttemptNumber:  int32Of(rec.AttemptNumber),
+		Fingerprint:    FingerprintToProto(rec.Fingerprint),
+		GrantedAt:      timeToProto(rec.GrantedAt),
+		LeaseExpiresAt: timeToProto(rec.LeaseEnd),
+		AttemptLimit:   timeToProto(rec.AttemptLimit),
+		EndedAt:        timeToProto(rec.EndedAt),
+		ExpiresAt:      timeToProto(rec.ExpiresAt),
+		LapsePolicy:    pb.LapsePolicy(rec.LapsePolicy),
+		Retention:      durationToProto(rec.Retention),
+		Unsettled:      rec.Unsettled,
+		PreviousFence:  rec.PreviousFence,
+		ReleasedWith:   pb.Effect(rec.ReleasedWith),
+		EndedAttempts:  int32Of(len(rec.Ended)),
+		Outcome:        OutcomeToProto(rec.Outcome),
+	}
+	if rec.OutcomeDigest != (store.OutcomeDigest{}) {
+		m.OutcomeDigest = rec.OutcomeDigest[:]
+	}
+	return m
+}
+
+// RecordFromProto returns the record of a message, or ErrInternal; nil for nil. Its
+// AttemptID is empty, and so is each of its Ended attempts, which only count.
+func RecordFromProto(m *pb.Record) (*store.Record, error) {
+	if m == nil {
+		return nil, nil
+	}
+	var r reader
+	rec := &store.Record{
+		Key:           KeyFromProto(m.GetKey()),
+		State:         enum(&r, "state", m.GetState(), store.StateReleased),
+		Fence:         m.GetFence(),
+		PreviousFence: m.GetPreviousFence(),
+		AttemptNumber: int(m.GetAttemptNumber()),
+		Fingerprint:   FingerprintFromProto(m.GetFingerprint()),
+		GrantedAt:     r.time("granted at", m.GetGrantedAt()),
+		LeaseEnd:      r.time("lease expires at", m.GetLeaseExpiresAt()),
+		AttemptLimit:  r.time("attempt limit", m.GetAttemptLimit()),
+		EndedAt:       r.time("ended at", m.GetEndedAt()),
+		ExpiresAt:     r.time("expires at", m.GetExpiresAt()),
+		LapsePolicy:   enum(&r, "lapse policy", m.GetLapsePolicy(), store.Hold),
+		Retention:     r.duration("retention", m.GetRetention()),
+		Unsettled:     m.GetUnsettled(),
+		ReleasedWith:  enum(&r, "released with", m.GetReleasedWith(), store.EffectUnknown),
+		Ended:         endedFromProto(&r, m.GetEndedAttempts()),
+		Outcome:       OutcomeFromProto(m.GetOutcome()),
+		OutcomeDigest: digestFromProto(&r, m.GetOutcomeDigest()),
+	}
+	return rec, r.answer()
+}
+
+func endedFromProto(r *reader, count int32) []string {
+	if count < 0 || count > store.MaxEndedAttempts {
+		r.fail("a record cannot remember %d ended attempts", count)
+		return nil
+	}
+	if count == 0 {
+		return nil
+	}
+	return make([]string, count)
+}
+
+func digestFromProto(r *reader, b []byte) (digest store.OutcomeDigest) {
+	if n := copy(digest[:], b); len(b) != 0 && (n != len(digest) || n != len(b)) {
+		r.fail("an outcome digest has %d bytes", len(b))
+	}
+	return digest
+}
+
+// EventToProto returns the message of an event.
+func EventToProto(e store.Event) *pb.Event {
+	return &pb.Event{
+		At:            timeToProto(e.At),
+		Kind:          pb.EventKind(e.Kind),
+		Fence:         e.Fence,
+		AttemptNumber: int32Of(e.AttemptNumber),
+		NewFence:      e.NewFence,
+		Outcome:       OutcomeToProto(e.Outcome),
+		Actor:         e.Actor,
+		Reason:        e.Reason,
+	}
+}
+
+// EventFromProto returns the event of a message, or ErrInternal.
+func EventFromProto(m *pb.Event) (store.Event, error) {
+	var r reader
+	e := store.Event{
+		At:            r.time("at", m.GetAt()),
+		Kind:          enum(&r, "kind", m.GetKind(), store.EventForceReleased),
+		Fence:         m.GetFence(),
+		AttemptNumber: int(m.GetAttemptNumber()),
+		NewFence:      m.GetNewFence(),
+		Outcome:       OutcomeFromProto(m.GetOutcome()),
+		Actor:         m.GetActor(),
+		Reason:        m.GetReason(),
+	}
+	return e, r.answer()
+}
+
+// RecordPageToProto returns the message of a page.
+func RecordPageToProto(p store.RecordPage) *pb.ListRecordsResponse {
+	m := &pb.ListRecordsResponse{NextPageToken: p.NextPageToken, Now: timeToProto(p.Now)}
+	for _, rec := range p.Records {
+		m.Records = append(m.Records, RecordToProto(rec, p.Now))
+	}
+	return m
+}
+
+// RecordPageFromProto returns the page of a message, or ErrInternal.
+func RecordPageFromProto(m *pb.ListRecordsResponse) (store.RecordPage, error) {
+	var r reader
+	p := store.RecordPage{NextPageToken: m.GetNextPageToken(), Now: r.time("now", m.GetNow())}
+	records, err := listFromProto(m.GetRecords(), RecordFromProto)
+	p.Records = records
+	return p, firstOf(r.answer(), err)
+}
+
+// InspectionToProto returns the message of an inspection.
+func InspectionToProto(in store.Inspection) *pb.InspectRecordResponse {
+	m := &pb.InspectRecordResponse{Record: RecordToProto(in.Record, in.Now), Now: timeToProto(in.Now)}
+	for _, e := range in.Events {
+		m.Events = append(m.Events, EventToProto(e))
+	}
+	return m
+}
+
+// InspectionFromProto returns the inspection of a message, or ErrInternal.
+func InspectionFromProto(m *pb.InspectRecordResponse) (store.Inspection, error) {
+	if m.GetRecord() == nil {
+		return store.Inspection{}, notUnderstood(errors.New("the record is missing"))
+	}
+	var r reader
+	in := store.Inspection{Now: r.time("now", m.GetNow())}
+	var recErr, eventErr error
+	in.Record, recErr = RecordFromProto(m.GetRecord())
+	in.Events, eventErr = listFromProto(m.GetEvents(), EventFromProto)
+	return in, firstOf(r.answer(), recErr, eventErr)
+}
+
+// listFromProto turns every message of a list, up to the first that fails.
+func listFromProto[M, S any](list []M, from func(M) (S, error)) ([]S, error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	out := make([]S, len(list))
+	for i, m := range list {
+		var err error
+		if out[i], err = from(m); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func firstOf(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
