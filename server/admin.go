@@ -1,0 +1,133 @@
+package server
+
+import (
+	"context"
+
+	pb "github.com/idemd/idemd/proto/idemd/v1"
+	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/storepb"
+)
+
+// adminService is the AdminService over a backend. Its errors are the store's; the
+// interceptors turn them into statuses.
+type adminService struct {
+	pb.UnimplementedAdminServiceServer
+	backend store.Backend
+	metrics *Metrics
+}
+
+// ListRecords implements the AdminService.
+func (s *adminService) ListRecords(ctx context.Context, m *pb.ListRecordsRequest) (*pb.ListRecordsResponse, error) {
+	req, err := accept(s.metrics, opListRecords, m, storepb.ListRequestFromProto)
+	if err != nil {
+		return nil, err
+	}
+	page, err := s.backend.ListRecords(ctx, req)
+	return respond(page, err, storepb.RecordPageToProto)
+}
+
+// InspectRecord implements the AdminService.
+func (s *adminService) InspectRecord(ctx context.Context, m *pb.InspectRecordRequest) (*pb.InspectRecordResponse, error) {
+	key, err := accept(s.metrics, opInspectRecord, m, inspectedKey)
+	if err != nil {
+		return nil, err
+	}
+	inspection, err := s.backend.InspectRecord(ctx, key)
+	return respond(inspection, err, storepb.InspectionToProto)
+}
+
+func inspectedKey(m *pb.InspectRecordRequest) (store.Key, error) {
+	return storepb.KeyFromProto(m.GetKey()), nil
+}
+
+// Resolve implements the AdminService.
+func (s *adminService) Resolve(ctx context.Context, m *pb.ResolveRequest) (*pb.ResolveResponse, error) {
+	req, err := accept(s.metrics, opResolve, m, storepb.ResolveRequestFromProto)
+	if err != nil {
+		return nil, err
+	}
+	rec, err := s.backend.Resolve(ctx, req)
+	return respond(rec, err, func(rec *store.Record) *pb.ResolveResponse {
+		return &pb.ResolveResponse{Record: settledToProto(rec)}
+	})
+}
+
+// ForceRelease implements the AdminService.
+func (s *adminService) ForceRelease(ctx context.Context, m *pb.ForceReleaseRequest) (*pb.ForceReleaseResponse, error) {
+	req, err := accept(s.metrics, opForceRelease, m, storepb.ForceReleaseRequestFromProto)
+	if err != nil {
+		return nil, err
+	}
+	rec, err := s.backend.ForceRelease(ctx, req)
+	return respond(rec, err, func(rec *store.Record) *pb.ForceReleaseResponse {
+		return &pb.ForceReleaseResponse{Record: settledToProto(rec)}
+	})
+}
+
+// settledToProto returns the message of a record that an operator has just settled or
+// forced: if it is still in progress, its lease has ended.
+func settledToProto(rec *store.Record) *pb.Record { return storepb.RecordToProto(rec, rec.LeaseEnd) }
+
+// CreateNamespace implements the AdminService.
+func (s *adminService) CreateNamespace(ctx context.Context, m *pb.CreateNamespaceRequest) (*pb.CreateNamespaceResponse, error) {
+	ns, err := accept(s.metrics, opCreateNamespace, m, createdNamespace)
+	if err != nil {
+		return nil, err
+	}
+	ns, err = s.backend.CreateNamespace(ctx, ns)
+	return respond(ns, err, func(ns store.Namespace) *pb.CreateNamespaceResponse {
+		return &pb.CreateNamespaceResponse{Namespace: storepb.NamespaceToProto(ns)}
+	})
+}
+
+func createdNamespace(m *pb.CreateNamespaceRequest) (store.Namespace, error) {
+	ns, err := storepb.NamespaceFromProto(m.GetNamespace())
+	return ns.WithDefaults(), err
+}
+
+// GetNamespace implements the AdminService.
+func (s *adminService) GetNamespace(ctx context.Context, m *pb.GetNamespaceRequest) (*pb.GetNamespaceResponse, error) {
+	ns, err := accept(s.metrics, opGetNamespace, m, namedNamespace)
+	if err != nil {
+		return nil, err
+	}
+	ns, err = s.backend.GetNamespace(ctx, ns.Name)
+	return respond(ns, err, func(ns store.Namespace) *pb.GetNamespaceResponse {
+		return &pb.GetNamespaceResponse{Namespace: storepb.NamespaceToProto(ns)}
+	})
+}
+
+// namedNamespace has a name that is checked and settings that are valid.
+func namedNamespace(m *pb.GetNamespaceRequest) (store.Namespace, error) {
+	return store.Namespace{Name: m.GetName()}.WithDefaults(), nil
+}
+
+// UpdateNamespace implements the AdminService.
+func (s *adminService) UpdateNamespace(ctx context.Context, m *pb.UpdateNamespaceRequest) (*pb.UpdateNamespaceResponse, error) {
+	// The settings are checked against the namespace's tier, which the backend knows.
+	ns, err := storepb.NamespaceFromProto(m.GetNamespace())
+	if err != nil {
+		s.metrics.refused(opUpdateNamespace, "", err)
+		return nil, err
+	}
+	ns, err = s.backend.UpdateNamespace(ctx, ns)
+	return respond(ns, err, func(ns store.Namespace) *pb.UpdateNamespaceResponse {
+		return &pb.UpdateNamespaceResponse{Namespace: storepb.NamespaceToProto(ns)}
+	})
+}
+
+// ListNamespaces implements the AdminService.
+func (s *adminService) ListNamespaces(ctx context.Context, _ *pb.ListNamespacesRequest) (*pb.ListNamespacesResponse, error) {
+	list, err := s.backend.ListNamespaces(ctx)
+	return respond(list, err, func(list []store.Namespace) *pb.ListNamespacesResponse {
+		return &pb.ListNamespacesResponse{Namespaces: storepb.NamespacesToProto(list)}
+	})
+}
+
+// ListBuckets implements the AdminService.
+func (s *adminService) ListBuckets(ctx context.Context, _ *pb.ListBucketsRequest) (*pb.ListBucketsResponse, error) {
+	list, err := s.backend.Buckets(ctx)
+	return respond(list, err, func(list []store.Bucket) *pb.ListBucketsResponse {
+		return &pb.ListBucketsResponse{Buckets: storepb.BucketsToProto(list)}
+	})
+}

@@ -1,0 +1,151 @@
+package server
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/idemd/idemd/proto/idemd/v1"
+	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/storepb"
+)
+
+// calls is what every call goes through: a panic becomes INTERNAL, an error of the store
+// becomes a status, and what is worth it is logged.
+//
+// The log holds no outcome, no attempt id and no key: a key is told by the first bytes of
+// its digest. It does not hold the text of a refusal either, which may quote the caller.
+// Nothing is prepared for a line that is not written: calls that were answered are logged
+// at debug, refusals at info, and what an operator should look at at warn and error.
+type calls struct {
+	logger  *slog.Logger
+	metrics *Metrics
+}
+
+func (c *calls) options() []grpc.ServerOption {
+	recovered := recovery.WithRecoveryHandlerContext(c.panicked)
+	return []grpc.ServerOption{
+		grpc.ChainUnaryInterceptor(c.unary, recovery.UnaryServerInterceptor(recovered)),
+		grpc.ChainStreamInterceptor(stream, recovery.StreamServerInterceptor(recovered)),
+	}
+}
+
+func (c *calls) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	resp, err := handler(ctx, req)
+	if err == nil {
+		c.answered(ctx, req, info.FullMethod)
+		return resp, nil
+	}
+	st := statusOf(err)
+	c.refused(ctx, req, info.FullMethod, st, err)
+	return nil, st.Err()
+}
+
+func stream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	if err := handler(srv, ss); err != nil {
+		return statusOf(err).Err()
+	}
+	return nil
+}
+
+// statusOf is the status of a handler's error. The health and reflection services make
+// statuses themselves. A store's error may wrap one, of a call to elsewhere: that is not
+// its own.
+func statusOf(err error) *status.Status {
+	if own, ok := err.(interface{ GRPCStatus() *status.Status }); ok { //nolint:errorlint // see above
+		return own.GRPCStatus()
+	}
+	return storepb.ToStatus(err)
+}
+
+// panicked turns a panic into an error that says nothing to the caller.
+func (c *calls) panicked(ctx context.Context, p any) error {
+	c.metrics.panics.Inc()
+	method, _ := grpc.Method(ctx)
+	c.logger.LogAttrs(ctx, slog.LevelError, "call panicked",
+		slog.String("method", method), slog.String("panic", fmt.Sprint(p)), slog.String("stack", string(debug.Stack())))
+	return &store.Error{Sentinel: store.ErrInternal, Cause: errors.New("the call panicked")}
+}
+
+// answered logs what operators do, and at debug everything else.
+func (c *calls) answered(ctx context.Context, req any, method string) {
+	level, message := slog.LevelDebug, "call answered"
+	if isOperators(req) {
+		level, message = slog.LevelInfo, "operator acted"
+	}
+	if !c.logger.Enabled(ctx, level) {
+		return
+	}
+	attrs := about(ctx, req, method)
+	if by, ok := req.(interface{ GetActor() string }); ok {
+		attrs = append(attrs, slog.String("actor", by.GetActor()))
+	}
+	c.logger.LogAttrs(ctx, level, message, attrs...)
+}
+
+// isOperators reports whether the request changes something in an operator's name.
+func isOperators(req any) bool {
+	switch req.(type) {
+	case *pb.ResolveRequest, *pb.ForceReleaseRequest, *pb.CreateNamespaceRequest, *pb.UpdateNamespaceRequest:
+		return true
+	}
+	return false
+}
+
+func (c *calls) refused(ctx context.Context, req any, method string, st *status.Status, err error) {
+	level := levelOf(st.Code())
+	if !c.logger.Enabled(ctx, level) {
+		return
+	}
+	attrs := append(about(ctx, req, method),
+		slog.String("code", st.Code().String()), slog.String("reason", storepb.ReasonName(storepb.Reason(err))))
+	if cause := causeOf(err); cause != nil {
+		attrs = append(attrs, slog.String("cause", cause.Error()))
+	}
+	c.logger.LogAttrs(ctx, level, "call refused", attrs...)
+}
+
+func levelOf(code codes.Code) slog.Level {
+	switch code {
+	case codes.Internal, codes.DataLoss, codes.Unknown:
+		return slog.LevelError
+	case codes.Unavailable, codes.ResourceExhausted, codes.DeadlineExceeded:
+		return slog.LevelWarn
+	case codes.Canceled:
+		return slog.LevelDebug
+	default:
+		return slog.LevelInfo
+	}
+}
+
+// causeOf is what is known of an error and not said to the caller.
+func causeOf(err error) error {
+	var refused *store.Error
+	if errors.As(err, &refused) {
+		return refused.Cause
+	}
+	if storepb.Reason(err) == pb.ErrorReason_ERROR_REASON_INTERNAL {
+		return err
+	}
+	return nil
+}
+
+// about says which call a line is about.
+func about(ctx context.Context, req any, method string) []slog.Attr {
+	attrs := make([]slog.Attr, 0, 8)
+	attrs = append(attrs, slog.String("method", method), slog.Duration("duration", sinceReceipt(ctx)))
+	key := keyOf(req)
+	if key.Validate() != nil { // none, or one whose parts may be anything
+		return attrs
+	}
+	digest := key.Digest()
+	return append(attrs, slog.String("namespace", key.Namespace), slog.String("key", hex.EncodeToString(digest[:6])))
+}

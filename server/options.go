@@ -1,0 +1,41 @@
+package server
+
+import (
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+)
+
+const (
+	// maxReceiveBytes is far above the largest outcome, so that a moderately oversized one
+	// is refused with a reason and not by gRPC.
+	maxReceiveBytes = 4 << 20
+	// maxHeaderBytes bounds the metadata of a call; tracing and baggage fit.
+	maxHeaderBytes = 16 << 10
+	// maxStreams is how many calls one connection may have in flight, waiting ones included.
+	maxStreams = 10_000
+	// connectionTimeout is how long a new connection has for its handshake.
+	connectionTimeout = 5 * time.Second
+)
+
+// limits are the options of the gRPC server. A dead peer is noticed within keepalive's
+// Time + Timeout, so that its waiting claims do not stay for their whole wait.
+func limits() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(maxReceiveBytes),
+		grpc.MaxHeaderListSize(maxHeaderBytes),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ConnectionTimeout(connectionTimeout),
+		grpc.WaitForHandlers(true),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			MaxConnectionIdle: 30 * time.Minute,
+			Time:              time.Minute,
+			Timeout:           20 * time.Second,
+		}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
+			MinTime:             10 * time.Second,
+			PermitWithoutStream: true,
+		}),
+	}
+}

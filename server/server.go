@@ -1,0 +1,153 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/reflection"
+
+	pb "github.com/idemd/idemd/proto/idemd/v1"
+	"github.com/idemd/idemd/store"
+)
+
+// Config is what a [Server] is made of.
+type Config struct {
+	// Backend is the store. Required. The server does not close it: close it after
+	// Shutdown has returned.
+	Backend store.Backend
+	// Metrics counts. Nil: in a registry of the server's own. Make it with [NewMetrics] to
+	// hand it to the store as well, or to add collectors to its registry.
+	Metrics *Metrics
+	// Logger gets a line per refusal, per operator's action and, at debug, per call. Nil:
+	// slog.Default().
+	Logger *slog.Logger
+	// AllowInsecure permits listeners that other machines can reach. See [CheckListenAddr].
+	AllowInsecure bool
+	// MaxWaiting is how many claims may wait at once. Zero: 100,000.
+	MaxWaiting int
+}
+
+// Server serves one backend. Make it with [New], then call Serve once, and ServeAdmin if
+// wanted, each in a goroutine of its own, and Shutdown. It cannot be used again.
+type Server struct {
+	config Config
+	grpc   *grpc.Server
+	admin  *http.Server
+	waiter *store.Waiter
+	health *health
+
+	serving atomic.Bool
+}
+
+// New returns a server that does not listen yet. Shutdown must be called also if it never
+// serves: it probes the store from now on.
+func New(config Config) (*Server, error) {
+	if config.Backend == nil {
+		return nil, errors.New("server: Config.Backend is required")
+	}
+	if config.Logger == nil {
+		config.Logger = slog.Default()
+	}
+	if config.Metrics == nil {
+		metrics, err := NewMetrics(prometheus.NewRegistry())
+		if err != nil {
+			return nil, err
+		}
+		config.Metrics = metrics
+	}
+	s := &Server{config: config, health: newHealth(config.Backend)}
+	s.admin = newAdminHTTP(s.health, config.Metrics.registry)
+	s.grpc = grpc.NewServer(append(limits(), s.options()...)...)
+	s.register()
+	return s, nil
+}
+
+func (s *Server) options() []grpc.ServerOption {
+	c := &calls{logger: s.config.Logger, metrics: s.config.Metrics}
+	return append(c.options(), grpc.InTapHandle(received))
+}
+
+// register puts the services over the backend.
+func (s *Server) register() {
+	metrics := s.config.Metrics
+	inner := holding{&timed{Backend: s.config.Backend, metrics: metrics}}
+	s.waiter = store.NewWaiter(inner, store.WaiterOptions{MaxWaiting: s.config.MaxWaiting})
+	waiting := s.waiter.Waiting
+	metrics.waiting.Store(&waiting)
+	outer := &counted{Backend: inner, keys: s.waiter, metrics: metrics}
+	pb.RegisterIdempotencyServiceServer(s.grpc, &keyService{keys: outer, metrics: metrics})
+	pb.RegisterAdminServiceServer(s.grpc, &adminService{backend: outer, metrics: metrics})
+	healthpb.RegisterHealthServer(s.grpc, s.health)
+}
+
+// Serve answers gRPC calls until Shutdown, and then returns nil. It closes the listener.
+// A listener that other machines can reach is refused with [ErrInsecureAddress] unless
+// the configuration allows it. Server reflection, which lets grpcurl be used without the
+// .proto files, is served only on listeners that other machines cannot reach.
+func (s *Server) Serve(lis net.Listener) error {
+	if err := checkListener(lis, s.config.AllowInsecure); err != nil {
+		return errors.Join(err, lis.Close())
+	}
+	if !s.serving.CompareAndSwap(false, true) {
+		return errors.Join(errors.New("server: Serve was called before"), lis.Close())
+	}
+	if isLocal(lis) {
+		reflection.Register(s.grpc)
+	}
+	err := s.grpc.Serve(lis)
+	if errors.Is(err, grpc.ErrServerStopped) {
+		return nil
+	}
+	return err
+}
+
+// ServeAdmin serves /metrics and /healthz until Shutdown, and then returns nil. It closes
+// the listener, and refuses the same ones as Serve.
+func (s *Server) ServeAdmin(lis net.Listener) error {
+	if err := checkListener(lis, s.config.AllowInsecure); err != nil {
+		return errors.Join(err, lis.Close())
+	}
+	err := s.admin.Serve(lis)
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// Shutdown ends the server in this order: health says NOT_SERVING; waiting claims are
+// answered at once, with in progress; new calls are refused and running ones finish; the
+// admin listener closes. If ctx ends before, the running calls are cut off and Shutdown
+// still waits for their handlers, so that nobody uses the backend when it returns; the
+// error says so.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.health.drain()
+	s.waiter.Close()
+	err := s.drain(ctx)
+	s.health.close()
+	return errors.Join(err, s.admin.Close())
+}
+
+// drain lets the running calls finish, until ctx ends.
+func (s *Server) drain(ctx context.Context) error {
+	drained := make(chan struct{})
+	go func() {
+		s.grpc.GracefulStop()
+		close(drained)
+	}()
+	select {
+	case <-drained:
+		return nil
+	case <-ctx.Done():
+	}
+	s.grpc.Stop()
+	<-drained
+	return fmt.Errorf("running calls were cut off: %w", ctx.Err())
+}
