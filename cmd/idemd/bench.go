@@ -1,7 +1,128 @@
 package main
 
-import "errors"
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
 
-type benchCmd struct{}
+	"github.com/idemd/idemd/cmd/idemd/internal/bench"
+)
 
-func (c *benchCmd) Run(s *session) error { return errors.New("x") }
+// benchCmd measures idemd against a bare gRPC server.
+type benchCmd struct {
+	// A variable of its own: nobody means to load the server that IDEMD_ADDR names.
+	Addr         string        `env:"IDEMD_BENCH_ADDR" placeholder:"HOST:PORT" help:"Measure this server instead of one that is started for it. Its keys stay until their retention ends."`
+	Namespace    string        `default:"default" help:"Namespace of the keys (${default})."`
+	Ops          []string      `default:"claim,pair,replay,wait" help:"What to measure: claim, pair (claim and complete), replay (claim of a completed key), wait (pair, and a claim that waits for it) (${default})."`
+	Concurrency  []int         `default:"64,256" help:"How many callers at once, for each of these (${default})."`
+	Duration     time.Duration `default:"1s" help:"Length of a round, on the bare server and on idemd each (${default})."`
+	Rounds       int           `default:"5" help:"Rounds; the ratio is the median of theirs (${default})."`
+	Conns        int           `default:"4" help:"Connections that the callers share (${default})."`
+	OutcomeBytes int           `default:"128" help:"Size of an outcome's body (${default})."`
+	Dir          string        `default:"." type:"existingdir" help:"Where to make the temporary data directory: the disk that is measured."`
+	Output       string        `short:"o" enum:"text,json" default:"text" help:"text or json."`
+}
+
+// Validate is called by kong.
+func (c *benchCmd) Validate() error {
+	for _, op := range c.Ops {
+		if !slices.Contains(bench.OpNames, op) {
+			return fmt.Errorf("--ops: there is no %q; there are %s", op, strings.Join(bench.OpNames, ", "))
+		}
+	}
+	if len(c.Concurrency) == 0 || slices.Min(c.Concurrency) < 1 || c.Rounds < 1 || c.Conns < 1 || c.Duration <= 0 || c.OutcomeBytes < 0 {
+		return fmt.Errorf("--concurrency, --rounds, --conns and --duration must be positive, --outcome-bytes not negative")
+	}
+	return nil
+}
+
+// benchReport is what bench finds out.
+type benchReport struct {
+	Target string `json:"target"`
+	// SyncP50 is the median of a sync of 512 bytes in the data directory.
+	SyncP50 float64 `json:"fdatasync_p50_us"`
+	// Lone is a claim by a single caller, who has nobody to share a sync with.
+	Lone []bench.Row `json:"lone_claim"`
+	Rows []bench.Row `json:"rows"`
+}
+
+// Run is called by kong.
+func (c *benchCmd) Run(s *session) (err error) {
+	dir, err := os.MkdirTemp(c.Dir, "idemd-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // what is left is in plain sight
+	options := bench.Options{
+		Addr: c.Addr, Namespace: c.Namespace, Duration: c.Duration, Rounds: c.Rounds,
+		Conns: c.Conns, OutcomeBytes: c.OutcomeBytes,
+		Progress: func(text string) { fmt.Fprintf(s.stderr, "measuring %s\n", text) },
+	}
+	report := benchReport{Target: c.Addr}
+	if c.Addr == "" {
+		n, err := startNode(s, &serveCmd{
+			GrpcAddr: "127.0.0.1:0", DataDir: filepath.Join(dir, "data"), LogLevel: "error",
+		})
+		if err != nil {
+			return err
+		}
+		defer n.stop(s.ctx) //nolint:errcheck // its data is thrown away
+		options.Addr = n.listener.Addr().String()
+		options.Syncs = func() (operations, syncs float64) {
+			return float64(n.commits.operations.Load()), float64(n.commits.syncs.Load())
+		}
+		report.Target = "a server in this process, every write synced"
+	}
+	sync, err := bench.SyncLatency(dir)
+	if err != nil {
+		return err
+	}
+	report.SyncP50 = float64(sync.Nanoseconds()) / 1000
+
+	options.Ops, options.Callers = []string{"claim"}, []int{1}
+	if report.Lone, err = bench.Run(s.ctx, options); err != nil {
+		return err
+	}
+	options.Ops, options.Callers = c.Ops, c.Concurrency
+	if report.Rows, err = bench.Run(s.ctx, options); err != nil {
+		return err
+	}
+	return c.show(s, &report)
+}
+
+func (c *benchCmd) show(s *session, r *benchReport) error {
+	if c.Output == "json" {
+		return json.NewEncoder(s.stdout).Encode(r)
+	}
+	p := &page{}
+	benchText(p, r)
+	return p.print(s.stdout)
+}
+
+func benchText(p *page, r *benchReport) {
+	p.line("OP\tCALLERS\tOPS/S\tP50\tP99\tOF BARE\tCPU/OP\tOPS/SYNC")
+	for _, row := range slices.Concat(r.Lone, r.Rows) {
+		op := row.Op
+		if row.Of != "" {
+			op = fmt.Sprintf("%s (%s)", row.Op, row.Of)
+		}
+		perSync := "-"
+		if row.OpsPerSync > 0 {
+			perSync = fmt.Sprintf("%.1f", row.OpsPerSync)
+		}
+		p.line("%s\t%d\t%.0f\t%.0f µs\t%.0f µs\t%.2f\t%.0f µs\t%s",
+			op, row.Callers, row.PerSecond, row.P50, row.P99, row.RatioToBare, row.CPU, perSync)
+	}
+	bare, lone := r.Lone[0], r.Lone[1]
+	p.line("")
+	p.line("target: %s", r.Target)
+	p.line("bare (X): the same messages as in X, answered from memory by a gRPC server; one op is one call")
+	p.line("of bare: ops/s × calls per op ÷ bare calls/s, the median over the rounds; so a pair is held against half the bare rate, a wait against a third")
+	p.line("cpu/op: user and system time of caller and server together")
+	p.line("lone claim: p50 %.0f µs = bare %.0f µs + %.1f × fdatasync (p50 %.0f µs)",
+		lone.P50, bare.P50, (lone.P50-bare.P50)/r.SyncP50, r.SyncP50)
+}

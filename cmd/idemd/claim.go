@@ -108,9 +108,5 @@ func (c *claimCmd) grantedText(s *session, p *page, g *idemdv1.Granted) {
 
 // next are the flags that a next command about the same key needs.
 func (c *claimCmd) next() []string {
-	args := c.args()
-	if c.Addr != defaultAddr {
-		args = append([]string{"--addr", c.Addr}, args...)
-	}
-	return args
+	return append(reachBy(c.Addr), c.args()...)
 }

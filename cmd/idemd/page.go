@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -68,12 +70,22 @@ func formatTime(t *timestamppb.Timestamp) string {
 	return t.AsTime().Format("2006-01-02T15:04:05.000000Z07:00")
 }
 
-// bodyText shows a body that is text, and describes any other.
+// bodyText shows a body that is text, on one line, and describes any other.
 func bodyText(body []byte) string {
 	if printable(body) {
 		return string(body)
 	}
+	if printable(bytes.Map(blankToSpace, body)) {
+		return strconv.Quote(string(body))
+	}
 	return fmt.Sprintf("%d bytes, sha256 %x", len(body), sha256.Sum256(body))
+}
+
+func blankToSpace(r rune) rune {
+	if r == '\n' || r == '\r' || r == '\t' {
+		return ' '
+	}
+	return r
 }
 
 // word is an enum value as it is written on the command line: HOLD is hold.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/alecthomas/kong"
 )
@@ -77,7 +78,7 @@ func (p *program) Run(ctx context.Context, args []string, stdin io.Reader, stdou
 	}
 	err = parsed.Run(&session{program: p, ctx: ctx, stdin: stdin, stdout: stdout, stderr: stderr})
 	if err != nil {
-		fmt.Fprintf(stderr, "idemd: %v\n", err)
+		fmt.Fprintf(stderr, "idemd: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	return exitCode(err)
 }

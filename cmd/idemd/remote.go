@@ -15,27 +15,50 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/idemd/idemd/server"
 )
 
 const defaultAddr = "127.0.0.1:7600"
 
 // remoteFlags are common to the subcommands that ask a server.
 type remoteFlags struct {
-	Addr    string        `default:"127.0.0.1:7600" placeholder:"HOST:PORT" help:"Where the server listens (${default})."`
-	Timeout time.Duration `default:"10s" help:"How long to wait for the answer, beyond --wait (${default})."`
-	Output  string        `short:"o" enum:"text,json" default:"text" help:"text, or json: the response in protojson."`
+	Addr          string        `default:"127.0.0.1:7600" placeholder:"HOST:PORT" help:"Where the server listens (${default})."`
+	AllowInsecure bool          `help:"Send plain text to another machine, though there is no TLS."`
+	Timeout       time.Duration `default:"10s" help:"How long to wait for the answer, beyond --wait (${default})."`
+	Output        string        `short:"o" enum:"text,json" default:"text" help:"text, or json: the response in protojson."`
 }
 
 // call makes a connection and lets fn use it for at most the timeout and wait.
 func (f *remoteFlags) call(s *session, wait time.Duration, fn func(context.Context, *grpc.ClientConn) error) error {
-	conn, err := grpc.NewClient(f.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := f.dial()
 	if err != nil {
-		return usageError("--addr %q: %v", f.Addr, err)
+		return err
 	}
 	defer conn.Close() //nolint:errcheck // the answer is there
 	ctx, cancel := context.WithTimeout(s.ctx, f.Timeout+wait)
 	defer cancel()
 	return f.explain(fn(ctx, conn))
+}
+
+// maxReceiveBytes has room for an inspection: the outcome and 32 events, each with one.
+const maxReceiveBytes = 16 << 20
+
+func (f *remoteFlags) dial() (*grpc.ClientConn, error) {
+	err := server.CheckListenAddr(f.Addr, f.AllowInsecure)
+	switch {
+	case errors.Is(err, server.ErrInsecureAddress):
+		return nil, usageError("--addr %s: another machine, and plain text is all there is; allow it by name (--allow-insecure)", f.Addr)
+	case err != nil:
+		return nil, usageError("--addr %q is not host:port, such as %s", f.Addr, defaultAddr)
+	}
+	conn, err := grpc.NewClient(f.Addr,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReceiveBytes)))
+	if err != nil {
+		return nil, usageError("--addr %q: %v", f.Addr, err)
+	}
+	return conn, nil
 }
 
 // explain turns the error of a call into what the user is told.

@@ -1,0 +1,65 @@
+package bench
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	idemdv1 "github.com/idemd/idemd/proto/idemd/v1"
+)
+
+// bareServer answers Claim and Complete with messages as large as idemd's, and does
+// nothing else.
+type bareServer struct {
+	idemdv1.UnimplementedIdempotencyServiceServer
+	addr string
+	grpc *grpc.Server
+
+	granted, completed *idemdv1.ClaimResponse
+	done               *idemdv1.CompleteResponse
+}
+
+func startBare(outcomeBytes int) (*bareServer, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	s := newBare(outcomeBytes)
+	s.addr, s.grpc = listener.Addr().String(), grpc.NewServer()
+	idemdv1.RegisterIdempotencyServiceServer(s.grpc, s)
+	go s.grpc.Serve(listener) //nolint:errcheck // it ends when it is stopped
+	return s, nil
+}
+
+func newBare(outcomeBytes int) *bareServer {
+	now, lease := timestamppb.Now(), durationpb.New(29_999_999*time.Microsecond)
+	s := &bareServer{done: &idemdv1.CompleteResponse{CompletedAt: now, ExpiresAt: now}}
+	s.granted = &idemdv1.ClaimResponse{Result: &idemdv1.ClaimResponse_Granted{Granted: &idemdv1.Granted{
+		Fence: time.Now().UnixMicro(), AttemptNumber: 1, GrantedAt: now, LeaseExpiresAt: now,
+		LeaseRemaining: lease, HeldFor: durationpb.New(time.Millisecond),
+	}}}
+	s.completed = &idemdv1.ClaimResponse{Result: &idemdv1.ClaimResponse_Completed{Completed: &idemdv1.Completed{
+		Outcome: &idemdv1.Outcome{Body: make([]byte, outcomeBytes), BodyType: bodyType},
+		Fence:   time.Now().UnixMicro(), CompletedAt: now, ExpiresAt: now, Age: lease, Retention: durationpb.New(24 * time.Hour),
+	}}}
+	return s
+}
+
+func (s *bareServer) stop() { s.grpc.Stop() }
+
+// Claim answers completed to the attempts that expect it; see askCompleted.
+func (s *bareServer) Claim(_ context.Context, req *idemdv1.ClaimRequest) (*idemdv1.ClaimResponse, error) {
+	if id := req.GetAttemptId(); len(id) > 0 && id[0] == 'w' {
+		return s.completed, nil
+	}
+	return s.granted, nil
+}
+
+// Complete answers at once.
+func (s *bareServer) Complete(context.Context, *idemdv1.CompleteRequest) (*idemdv1.CompleteResponse, error) {
+	return s.done, nil
+}

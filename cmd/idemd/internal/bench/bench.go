@@ -1,0 +1,285 @@
+// Package bench compares an idemd server with a bare gRPC server: the same protobuf
+// messages of the same sizes over the same number of loopback connections, answered at
+// once from memory. Rounds on the two alternate, so that a machine that speeds up or
+// slows down does so for both, and the ratio reported is the median of the rounds' ratios.
+//
+// The load generator and both servers share the machine, and its work counts against
+// idemd and the bare server alike.
+package bench
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	idemdv1 "github.com/idemd/idemd/proto/idemd/v1"
+)
+
+// Options says what to measure.
+type Options struct {
+	// Addr is where idemd listens.
+	Addr string
+	// Namespace receives the keys.
+	Namespace string
+	// Ops are names of operations, see [OpNames]; Callers are how many call at once.
+	Ops     []string
+	Callers []int
+	// Duration is how long each round lasts on either server; Rounds is how many there are.
+	Duration time.Duration
+	Rounds   int
+	// Conns is how many connections the callers share.
+	Conns int
+	// OutcomeBytes is the size of a stored outcome's body.
+	OutcomeBytes int
+	// Syncs, if not nil, returns how many operations the store has written and with how
+	// many syncs, since it was opened.
+	Syncs func() (operations, syncs float64)
+	// Progress, if not nil, is told what is about to be measured.
+	Progress func(text string)
+}
+
+// Row is one line of the result.
+type Row struct {
+	// Op is an operation, or "bare" for the bare server's calls beside operation Of.
+	Op      string `json:"op"`
+	Of      string `json:"of,omitempty"`
+	Callers int    `json:"callers"`
+	// PerSecond is the median over the rounds; P50 and P99 are over all of them.
+	PerSecond float64 `json:"per_second"`
+	P50       float64 `json:"p50_us"`
+	P99       float64 `json:"p99_us"`
+	// Calls is how many gRPC calls one operation makes. RatioToBare is the median of
+	// operations/s × calls ÷ bare calls/s: 0.5 for an operation of two calls means a
+	// quarter as many operations as the bare server does calls.
+	Calls       int     `json:"calls_per_op"`
+	RatioToBare float64 `json:"ratio_to_bare"`
+	// CPU is the processor time, client's and server's, that one operation took.
+	CPU float64 `json:"cpu_us_per_op"`
+	// OpsPerSync is how many of the store's operations shared one sync; absent if none wrote.
+	OpsPerSync float64 `json:"operations_per_sync,omitempty"`
+}
+
+// Run measures every operation with every number of callers.
+func Run(ctx context.Context, o Options) ([]Row, error) {
+	bare, err := startBare(o.OutcomeBytes)
+	if err != nil {
+		return nil, err
+	}
+	defer bare.stop()
+	idemdSide, err := dial(o.Addr, o.Conns)
+	if err != nil {
+		return nil, err
+	}
+	defer idemdSide.close()
+	bareSide, err := dial(bare.addr, o.Conns)
+	if err != nil {
+		return nil, err
+	}
+	defer bareSide.close()
+
+	var rows []Row
+	for _, name := range o.Ops {
+		for _, callers := range o.Callers {
+			c := comparison{Options: o, op: ops[name], name: name, callers: callers, idemd: idemdSide, bare: bareSide}
+			pair, err := c.run(ctx)
+			if err != nil {
+				return nil, fmt.Errorf("%s with %d callers: %w", name, callers, err)
+			}
+			rows = append(rows, pair...)
+		}
+	}
+	return rows, nil
+}
+
+// side is the connections to one of the two servers.
+type side struct{ conns []*grpc.ClientConn }
+
+func dial(addr string, n int) (*side, error) {
+	s := &side{}
+	for range n {
+		conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			s.close()
+			return nil, err
+		}
+		s.conns = append(s.conns, conn)
+	}
+	return s, nil
+}
+
+func (s *side) close() {
+	for _, conn := range s.conns {
+		conn.Close() //nolint:errcheck // nothing is lost with it
+	}
+}
+
+// comparison is one operation with one number of callers.
+type comparison struct {
+	Options
+	op          op
+	name        string
+	callers     int
+	idemd, bare *side
+}
+
+func (c *comparison) run(ctx context.Context) ([]Row, error) {
+	if c.Progress != nil {
+		c.Progress(fmt.Sprintf("%s, %d callers", c.name, c.callers))
+	}
+	bareWorkers := c.workers(c.bare)
+	idemdWorkers := c.workers(c.idemd)
+	for _, w := range idemdWorkers {
+		if err := c.op.prepare(ctx, w); err != nil {
+			return nil, err
+		}
+	}
+	var bare, idemd series
+	for round := range c.Rounds + 1 {
+		b, err := c.round(ctx, bareWorkers, c.op.bareCall)
+		if err != nil {
+			return nil, err
+		}
+		i, err := c.round(ctx, idemdWorkers, c.op.run)
+		if err != nil {
+			return nil, err
+		}
+		if round > 0 { // the first one warms up
+			bare.add(b)
+			idemd.add(i)
+		}
+	}
+	return c.rows(&bare, &idemd), nil
+}
+
+func (c *comparison) rows(bare, idemd *series) []Row {
+	ratios := make([]float64, c.Rounds)
+	for i := range ratios {
+		ratios[i] = idemd.rounds[i].perSecond() * float64(c.op.calls) / bare.rounds[i].perSecond()
+	}
+	b := bare.row("bare", c.callers)
+	b.Of, b.Calls, b.RatioToBare = c.name, 1, 1
+	r := idemd.row(c.name, c.callers)
+	r.Calls, r.RatioToBare, r.OpsPerSync = c.op.calls, median(ratios), idemd.opsPerSync()
+	return []Row{b, r}
+}
+
+func (c *comparison) workers(s *side) []*worker {
+	workers := make([]*worker, c.callers)
+	for i := range workers {
+		workers[i] = newWorker(idemdv1.NewIdempotencyServiceClient(s.conns[i%len(s.conns)]), &c.Options)
+	}
+	return workers
+}
+
+// round lets every worker repeat call until the time is over.
+func (c *comparison) round(ctx context.Context, workers []*worker, call func(context.Context, *worker) error) (sample, error) {
+	s := sample{latencies: make([][]time.Duration, len(workers))}
+	errs := make([]error, len(workers))
+	opsBefore, syncsBefore := c.syncs()
+	cpuBefore := processorTime()
+	start := time.Now()
+	deadline := start.Add(c.Duration)
+	var wg sync.WaitGroup
+	for i, w := range workers {
+		wg.Go(func() { s.latencies[i], errs[i] = repeat(ctx, w, call, deadline) })
+	}
+	wg.Wait()
+	s.elapsed = time.Since(start)
+	s.cpu = processorTime() - cpuBefore
+	opsAfter, syncsAfter := c.syncs()
+	s.written, s.syncs = opsAfter-opsBefore, syncsAfter-syncsBefore
+	return s, errors.Join(errs...)
+}
+
+func (c *comparison) syncs() (operations, syncs float64) {
+	if c.Syncs == nil {
+		return 0, 0
+	}
+	return c.Syncs()
+}
+
+func repeat(ctx context.Context, w *worker, call func(context.Context, *worker) error, deadline time.Time) ([]time.Duration, error) {
+	var latencies []time.Duration
+	for start := time.Now(); start.Before(deadline); {
+		if err := call(ctx, w); err != nil {
+			return latencies, err
+		}
+		end := time.Now()
+		latencies = append(latencies, end.Sub(start))
+		start = end
+	}
+	return latencies, nil
+}
+
+// sample is what one round measured.
+type sample struct {
+	latencies      [][]time.Duration
+	elapsed, cpu   time.Duration
+	written, syncs float64
+}
+
+func (s *sample) count() int {
+	n := 0
+	for _, l := range s.latencies {
+		n += len(l)
+	}
+	return n
+}
+
+func (s *sample) perSecond() float64 { return float64(s.count()) / s.elapsed.Seconds() }
+
+// series is the samples of one server.
+type series struct{ rounds []sample }
+
+func (s *series) add(r sample) { s.rounds = append(s.rounds, r) }
+
+func (s *series) row(op string, callers int) Row {
+	var rates []float64
+	var all []time.Duration
+	var cpu time.Duration
+	for i := range s.rounds {
+		rates = append(rates, s.rounds[i].perSecond())
+		cpu += s.rounds[i].cpu
+		all = append(all, slices.Concat(s.rounds[i].latencies...)...)
+	}
+	slices.Sort(all)
+	return Row{
+		Op: op, Callers: callers, PerSecond: median(rates),
+		P50: micros(quantile(all, 0.50)), P99: micros(quantile(all, 0.99)),
+		CPU: micros(cpu) / float64(max(len(all), 1)),
+	}
+}
+
+func (s *series) opsPerSync() float64 {
+	var written, syncs float64
+	for i := range s.rounds {
+		written += s.rounds[i].written
+		syncs += s.rounds[i].syncs
+	}
+	if syncs == 0 {
+		return 0
+	}
+	return written / syncs
+}
+
+func median(values []float64) float64 {
+	return quantile(slices.Sorted(slices.Values(values)), 0.5)
+}
+
+// quantile returns the q-quantile of sorted values, zero of none.
+func quantile[T cmp.Ordered](sorted []T, q float64) T {
+	if len(sorted) == 0 {
+		var zero T
+		return zero
+	}
+	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]
+}
+
+func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }

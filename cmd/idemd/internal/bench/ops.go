@@ -1,0 +1,181 @@
+package bench
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"strconv"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	idemdv1 "github.com/idemd/idemd/proto/idemd/v1"
+)
+
+// op is one operation that can be measured.
+type op struct {
+	// calls is how many gRPC calls run makes.
+	calls int
+	// prepare makes a worker ready for idemd, before anything is timed.
+	prepare func(context.Context, *worker) error
+	// run does the operation once on idemd.
+	run func(context.Context, *worker) error
+	// bareCall makes one call on the bare server. Repeated, it goes through calls with
+	// messages like those of run.
+	bareCall func(context.Context, *worker) error
+}
+
+// OpNames are the operations in the order in which they are best shown.
+var OpNames = []string{"claim", "pair", "replay", "wait"}
+
+var ops = map[string]op{
+	// claim: Claim of a new key.
+	"claim": {calls: 1, prepare: nothing, run: claimNew, bareCall: func(ctx context.Context, w *worker) error {
+		_, err := w.client.Claim(ctx, w.claim(w.nextID()))
+		return err
+	}},
+	// pair: Claim of a new key, then its Complete.
+	"pair": {calls: 2, prepare: nothing, run: pair, bareCall: func(ctx context.Context, w *worker) error {
+		if w.turn++; w.turn%2 == 1 {
+			_, err := w.client.Claim(ctx, w.claim(w.nextID()))
+			return err
+		}
+		return w.complete(ctx, w.lastID(), time.Now().UnixMicro())
+	}},
+	// replay: Claim of a key that is completed.
+	"replay": {calls: 1, prepare: fillReplay, run: replay, bareCall: func(ctx context.Context, w *worker) error {
+		return w.askCompleted(ctx, w.claim(w.nextID()), nil)
+	}},
+	// wait: Claim of a new key, a second Claim that waits for it, then its Complete;
+	// done when the waiting one has the outcome.
+	"wait": {calls: 3, prepare: nothing, run: wait, bareCall: func(ctx context.Context, w *worker) error {
+		switch w.turn++; w.turn % 3 {
+		case 1:
+			_, err := w.client.Claim(ctx, w.claim(w.nextID()))
+			return err
+		case 2:
+			return w.askCompleted(ctx, w.claim(w.lastID()), waitTime)
+		default:
+			return w.complete(ctx, w.lastID(), time.Now().UnixMicro())
+		}
+	}},
+}
+
+// waitTime is longer than any attempt here takes.
+var waitTime = durationpb.New(30 * time.Second)
+
+// worker is one caller.
+type worker struct {
+	client  idemdv1.IdempotencyServiceClient
+	options *Options
+	prefix  string
+	serial  int64
+	turn    int
+	outcome *idemdv1.Outcome
+	replays []string
+}
+
+func newWorker(client idemdv1.IdempotencyServiceClient, o *Options) *worker {
+	return &worker{
+		client: client, options: o, prefix: rand.Text()[:12] + "-",
+		outcome: &idemdv1.Outcome{Body: make([]byte, o.OutcomeBytes), BodyType: bodyType},
+	}
+}
+
+const bodyType = "application/octet-stream"
+
+func (w *worker) nextID() string {
+	w.serial++
+	return w.lastID()
+}
+
+// lastID is padded, so that every id has one length.
+func (w *worker) lastID() string {
+	return w.prefix + strconv.FormatInt(1_000_000_000+w.serial, 10)
+}
+
+func (w *worker) key(id string) *idemdv1.Key {
+	return &idemdv1.Key{Namespace: w.options.Namespace, Scope: "bench", Id: id}
+}
+
+// attempt ids have the 16 bytes that a client draws.
+func attempt(id string, role byte) []byte {
+	b := make([]byte, 16)
+	copy(b[1:], id[len(id)-15:])
+	b[0] = role
+	return b
+}
+
+func (w *worker) claim(id string) *idemdv1.ClaimRequest {
+	return &idemdv1.ClaimRequest{Key: w.key(id), AttemptId: attempt(id, 'h')}
+}
+
+func (w *worker) complete(ctx context.Context, id string, fence int64) error {
+	_, err := w.client.Complete(ctx, &idemdv1.CompleteRequest{
+		Key: w.key(id), AttemptId: attempt(id, 'h'), Fence: fence, Outcome: w.outcome,
+	})
+	return err
+}
+
+// askCompleted claims a key and expects its outcome.
+func (w *worker) askCompleted(ctx context.Context, req *idemdv1.ClaimRequest, wait *durationpb.Duration) error {
+	req.AttemptId[0], req.Wait = 'w', wait
+	resp, err := w.client.Claim(ctx, req)
+	if err == nil && resp.GetCompleted() == nil {
+		return fmt.Errorf("claim of %q: got %v, want completed", req.GetKey().GetId(), resp)
+	}
+	return err
+}
+
+func nothing(context.Context, *worker) error { return nil }
+
+func claimNew(ctx context.Context, w *worker) error {
+	_, err := w.granted(ctx, w.nextID())
+	return err
+}
+
+func (w *worker) granted(ctx context.Context, id string) (fence int64, err error) {
+	resp, err := w.client.Claim(ctx, w.claim(id))
+	if err == nil && resp.GetGranted() == nil {
+		return 0, fmt.Errorf("claim of the new key %q: got %v, want granted", id, resp)
+	}
+	return resp.GetGranted().GetFence(), err
+}
+
+func pair(ctx context.Context, w *worker) error {
+	id := w.nextID()
+	fence, err := w.granted(ctx, id)
+	if err != nil {
+		return err
+	}
+	return w.complete(ctx, id, fence)
+}
+
+func fillReplay(ctx context.Context, w *worker) error {
+	for range 16 {
+		if err := pair(ctx, w); err != nil {
+			return err
+		}
+		w.replays = append(w.replays, w.lastID())
+	}
+	return nil
+}
+
+func replay(ctx context.Context, w *worker) error {
+	w.turn++
+	return w.askCompleted(ctx, w.claim(w.replays[w.turn%len(w.replays)]), nil)
+}
+
+func wait(ctx context.Context, w *worker) error {
+	id := w.nextID()
+	fence, err := w.granted(ctx, id)
+	if err != nil {
+		return err
+	}
+	waited := make(chan error, 1)
+	go func() { waited <- w.askCompleted(ctx, w.claim(id), waitTime) }()
+	if err := w.complete(ctx, id, fence); err != nil {
+		return err
+	}
+	return <-waited
+}

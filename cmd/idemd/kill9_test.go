@@ -1,0 +1,64 @@
+package main
+
+import (
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/idemd/idemd/client"
+)
+
+// TestKill9 kills the real server 30 times under load, after a random number of
+// acknowledged operations, and checks after each restart what every caller was told.
+// IDEMD_TEST_SEED repeats a run's choices.
+func TestKill9(t *testing.T) {
+	if os.Getenv(skipHeavy) != "" {
+		t.Skip("skipped: heavy, and " + skipHeavy + " is set")
+	}
+	const kills, callers = 30, 64
+	seed := seedOf(t)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	dir := t.TempDir()
+	l := newLoad(t, seed, callers)
+	for n := range kills {
+		server := startChild(t, dir)
+		c := dialChild(t, server)
+		if n > 0 {
+			l.verify(c)
+		}
+		l.burst(c, 20+rng.Int64N(2500), server.kill)
+		server.wait()
+		if t.Failed() {
+			t.Fatalf("failed by kill %d of %d; seed %d", n+1, kills, seed)
+		}
+	}
+	server := startChild(t, dir)
+	c := dialChild(t, server)
+	l.verify(c)
+	l.verifyDone(c)
+	t.Logf("%d kills, %d operations acknowledged, %d keys, %d fences on the contended keys; seed %d",
+		kills, l.acknowledged.Load(), l.keys(), l.hot.grants(), seed)
+}
+
+func seedOf(t *testing.T) uint64 {
+	text := os.Getenv("IDEMD_TEST_SEED")
+	if text == "" {
+		return uint64(time.Now().UnixNano())
+	}
+	seed, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("IDEMD_TEST_SEED: %v", err)
+	}
+	return seed
+}
+
+func dialChild(t *testing.T, server *child) *client.Client {
+	c, err := client.Dial(server.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/idemd/idemd/server"
+	"github.com/idemd/idemd/store/pebblestore"
+)
+
+// node is a running server with its store and listeners.
+type node struct {
+	listener net.Listener
+	admin    net.Listener // nil if there is none
+	store    *pebblestore.Store
+	server   *server.Server
+	commits  *commits
+	logger   *slog.Logger
+	// failed gets the error of a listener that stopped by itself.
+	failed chan error
+}
+
+// startNode starts what c describes. The addresses are checked and taken before the
+// directory is touched, so a refusal leaves nothing behind.
+func startNode(s *session, c *serveCmd) (*node, error) {
+	n := &node{logger: c.newLogger(s), failed: make(chan error, 2)}
+	if err := n.listen(c); err != nil {
+		return nil, err
+	}
+	metrics, err := newMetrics()
+	if err == nil {
+		err = n.open(s, c, metrics)
+	}
+	if err == nil {
+		n.server, err = server.New(server.Config{
+			Backend: n.store, Metrics: metrics, Logger: n.logger, AllowInsecure: c.AllowInsecure,
+		})
+	}
+	if err != nil {
+		return nil, errors.Join(err, n.abandon())
+	}
+	go func() { n.end(n.server.Serve(n.listener)) }()
+	if n.admin != nil {
+		go func() { n.end(n.server.ServeAdmin(n.admin)) }()
+	}
+	return n, nil
+}
+
+func (n *node) end(err error) {
+	if err != nil {
+		n.failed <- err
+	}
+}
+
+func (n *node) listen(c *serveCmd) (err error) {
+	for _, addr := range []string{c.GrpcAddr, c.AdminAddr} {
+		if addr == "" && addr == c.AdminAddr {
+			continue
+		}
+		if err := server.CheckListenAddr(addr, c.AllowInsecure); err != nil {
+			return err
+		}
+	}
+	if n.listener, err = net.Listen("tcp", c.GrpcAddr); err != nil {
+		return fmt.Errorf("--grpc-addr: %w", err)
+	}
+	if c.AdminAddr == "" {
+		return nil
+	}
+	if n.admin, err = net.Listen("tcp", c.AdminAddr); err != nil {
+		return errors.Join(fmt.Errorf("--admin-addr: %w", err), n.abandon())
+	}
+	return nil
+}
+
+func (n *node) open(s *session, c *serveCmd, metrics *server.Metrics) (err error) {
+	n.commits = &commits{metrics: metrics, logger: n.logger}
+	n.store, err = pebblestore.Open(c.DataDir, pebblestore.Options{
+		Logger:   n.logger,
+		Observer: n.commits,
+		Fatal: func(err error) {
+			fmt.Fprintf(s.stderr, "idemd: the store has stopped, so the process ends: %v\n", err)
+			s.exit(exitFailed)
+		},
+	})
+	return err
+}
+
+// abandon gives back what was taken before the server served.
+func (n *node) abandon() error {
+	err := n.listener.Close()
+	if n.admin != nil {
+		err = errors.Join(err, n.admin.Close())
+	}
+	if n.store != nil {
+		err = errors.Join(err, n.store.Close())
+	}
+	return err
+}
+
+// stop ends the server in order; the store is closed last. Calls that still run when ctx
+// ends are cut off.
+func (n *node) stop(ctx context.Context) error {
+	return errors.Join(n.server.Shutdown(ctx), n.store.Close())
+}
+
+// newMetrics makes a registry with those of the process beside idemd's own.
+func newMetrics() (*server.Metrics, error) {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return server.NewMetrics(registry)
+}
+
+// commits is told of every commit of the store.
+type commits struct {
+	metrics    *server.Metrics
+	logger     *slog.Logger
+	operations atomic.Int64
+	syncs      atomic.Int64
+}
+
+// Committed implements [pebblestore.Observer].
+func (c *commits) Committed(operations, _ int, took time.Duration) {
+	c.operations.Add(int64(operations))
+	c.syncs.Add(1)
+	c.metrics.ObserveCommit(operations, took)
+}
+
+// Damaged implements [pebblestore.Observer].
+func (c *commits) Damaged(err error) { c.logger.Error("a stored value is damaged", "error", err) }

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	idemdv1 "github.com/idemd/idemd/proto/idemd/v1"
+)
+
+func TestNamespaces(t *testing.T) {
+	s := serve(t, t.TempDir())
+	var created idemdv1.CreateNamespaceResponse
+	s.json(t, &created, "namespace", "create", "shop", "--tier=week", "--retention=72h", "--lapse-policy=hold",
+		"--default-lease=1m", "--max-lease=5m", "--max-attempt=2h", "--max-outcome-bytes=1000",
+		"--entity-rule=required", "--recovery-floor=2026-01-31T00:00:00Z")
+	ns := created.GetNamespace()
+	if ns.GetTier() != idemdv1.Tier_TIER_WEEK || ns.GetRetention().AsDuration() != 72*time.Hour ||
+		ns.GetLapsePolicy() != idemdv1.LapsePolicy_LAPSE_POLICY_HOLD || ns.GetLease().AsDuration() != time.Minute ||
+		ns.GetMaxLease().AsDuration() != 5*time.Minute || ns.GetMaxAttempt().AsDuration() != 2*time.Hour ||
+		ns.GetMaxOutcomeBytes() != 1000 || ns.GetEntity() != idemdv1.EntityRule_ENTITY_RULE_REQUIRED ||
+		ns.GetRecoveryFloor().AsTime() != time.Date(2026, 1, 31, 0, 0, 0, 0, time.UTC) {
+		t.Errorf("created: %v", ns)
+	}
+	s.run(t, "namespace", "create", "shop", "--tier=hour").fails(t, exitFailed, "NAMESPACE_EXISTS: ")
+	s.run(t, "namespace", "create", "No Such Name").fails(t, exitFailed, "INVALID_ARGUMENT: ")
+
+	// What is not given stays.
+	var set idemdv1.UpdateNamespaceResponse
+	s.json(t, &set, "namespace", "set", "shop", "--retention=100h", "--recovery-floor=none")
+	if set.GetNamespace().GetRecoveryFloor() != nil || set.GetNamespace().GetRetention().AsDuration() != 100*time.Hour {
+		t.Errorf("set: %v", set.GetNamespace())
+	}
+	var got idemdv1.GetNamespaceResponse
+	s.json(t, &got, "namespace", "get", "shop")
+	if !proto.Equal(got.GetNamespace(), set.GetNamespace()) || got.GetNamespace().GetMaxOutcomeBytes() != 1000 {
+		t.Errorf("get: %v\nset: %v", got.GetNamespace(), set.GetNamespace())
+	}
+
+	list := s.run(t, "namespace", "list").ok(t)
+	if !strings.HasPrefix(list, "default\n") || !strings.Contains(list, "\nshop\n") {
+		t.Errorf("list:\n%s", list)
+	}
+	shop := s.run(t, "namespace", "get", "shop").ok(t)
+	for _, want := range []string{"week", "100h0m0s", "hold", "1m0s", "required", "72h0m0s until "} {
+		if !strings.Contains(shop, want) {
+			t.Errorf("get does not show %q:\n%s", want, shop)
+		}
+	}
+	s.run(t, "namespace", "get", "none-such").fails(t, exitFailed, "NAMESPACE_UNKNOWN: ")
+}
+
+func TestResolve(t *testing.T) {
+	s := serve(t, t.TempDir())
+	lapse := func(id string) {
+		t.Helper()
+		s.run(t, "claim", "--id="+id, "--attempt=one", "--hold").ok(t)
+		s.run(t, "release", "--id="+id, "--attempt=one", "--effect=unknown").ok(t)
+	}
+
+	lapse("a")
+	claim := s.run(t, "claim", "--id=a").ok(t)
+	hint := strings.Index(claim, "settle it: idemd ")
+	if !strings.HasPrefix(claim, "unresolved:") || hint < 0 {
+		t.Fatalf("claim of a held key:\n%s", claim)
+	}
+	run(t, words(t, strings.TrimPrefix(strings.TrimSpace(claim[hint:]), "settle it: "))...).ok(t)
+	if out := s.run(t, "claim", "--id=a").ok(t); !strings.HasPrefix(out, "granted: act now") {
+		t.Errorf("claim after it was settled:\n%s", out)
+	}
+
+	lapse("b")
+	out := s.run(t, "record", "resolve", "--id=b", "--outcome=found it", "--actor=ann", "--reason=asked the bank").ok(t)
+	if !strings.HasPrefix(out, "completed:") || !strings.Contains(out, "found it") {
+		t.Errorf("resolve with an outcome:\n%s", out)
+	}
+	inspected := s.run(t, "record", "inspect", "--id=b").ok(t)
+	for _, want := range []string{"event: resolved", "ann", "asked the bank", "found it"} {
+		if !strings.Contains(inspected, want) {
+			t.Errorf("inspect does not show %q:\n%s", want, inspected)
+		}
+	}
+	lapse("c")
+	if out := s.run(t, "record", "resolve", "--id=c", "--outcome=", "--reason=done, said nothing").ok(t); !strings.HasPrefix(out, "completed:") {
+		t.Errorf("resolve with an empty outcome:\n%s", out)
+	}
+	s.run(t, "record", "resolve", "--id=c", "--nothing-happened", "--reason=twice").fails(t, exitFailed, "NOT_LAPSED: ")
+}
+
+func TestForceReleaseAndList(t *testing.T) {
+	s := serve(t, t.TempDir())
+	s.run(t, "claim", "--id=stuck one", "--attempt=one").ok(t)
+	t.Setenv("USER", "ann")
+	out := s.run(t, "record", "force-release", "--id=stuck one", "--reason=its host burned down").ok(t)
+	if !strings.HasPrefix(out, "lapsed:") {
+		t.Errorf("force-release:\n%s", out)
+	}
+	var record idemdv1.InspectRecordResponse
+	s.json(t, &record, "record", "inspect", "--id=stuck one")
+	if events := record.GetEvents(); len(events) != 1 || events[0].GetActor() != "ann" || events[0].GetReason() != "its host burned down" {
+		t.Errorf("events: %v", events)
+	}
+	s.run(t, "claim", "--id=other", "--attempt=one").ok(t)
+	s.run(t, "complete", "--id=other", "--attempt=one").ok(t)
+	s.run(t, "record", "force-release", "--id=other", "--reason=r").fails(t, exitFailed, "NOT_HELD: ")
+
+	for want, args := range map[string][]string{
+		"'stuck one' other": nil,
+		"other":             {"--state=completed"},
+		"'stuck one'":       {"--lapsed"},
+		"":                  {"--state=released"},
+	} {
+		list := s.run(t, append([]string{"record", "list"}, args...)...).ok(t)
+		var ids []string
+		for _, id := range []string{"'stuck one'", "other"} {
+			if strings.Contains(list, "  "+id+" ") {
+				ids = append(ids, id)
+			}
+		}
+		if strings.Join(ids, " ") != want {
+			t.Errorf("record list %v: got %v, want %v\n%s", args, ids, want, list)
+		}
+	}
+
+	var page idemdv1.ListRecordsResponse
+	s.json(t, &page, "record", "list", "--page-size=1")
+	first := page.GetRecords()[0].GetKey().GetId()
+	s.json(t, &page, "record", "list", "--page-size=1", "--page-token="+page.GetNextPageToken())
+	if len(page.GetRecords()) != 1 || page.GetRecords()[0].GetKey().GetId() == first {
+		t.Errorf("second page: %v after %q", page.GetRecords(), first)
+	}
+}
+
+func TestBuckets(t *testing.T) {
+	s := serve(t, t.TempDir())
+	s.run(t, "claim", "--id=a").ok(t)
+	out := s.run(t, "bucket", "list").ok(t)
+	if lines := strings.Split(out, "\n"); len(lines) < 2 || !strings.HasPrefix(lines[0], "TIER") || !strings.HasPrefix(lines[1], "day ") {
+		t.Errorf("bucket list:\n%s", out)
+	}
+}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// The README marks what is tested with a comment in the line before a code block, which
+// no reader sees: `<!-- tour -->` for commands with their output, `<!-- compile -->` for
+// Go programs.
+var readmeBlock = regexp.MustCompile("(?m)^<!-- (tour|compile) -->\n```[a-z]+\n((?:[^`]|`[^`])*?)^```$")
+
+func readmeBlocks(t *testing.T, kind string) []string {
+	t.Helper()
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var blocks []string
+	for _, match := range readmeBlock.FindAllStringSubmatch(string(text), -1) {
+		if match[1] == kind {
+			blocks = append(blocks, match[2])
+		}
+	}
+	if marks := strings.Count(string(text), "<!-- "+kind+" -->"); len(blocks) == 0 || len(blocks) != marks {
+		t.Fatalf("found %d %s blocks behind %d marks", len(blocks), kind, marks)
+	}
+	return blocks
+}
+
+// TestReadmeTour runs the commands of the README in one shell, against a server on free
+// ports, and compares what they print.
+func TestReadmeTour(t *testing.T) {
+	sh := startShell(t)
+	for _, block := range readmeBlocks(t, "tour") {
+		for _, step := range strings.Split(block, "$ ")[1:] {
+			command, want, _ := strings.Cut(step, "\n")
+			got := sh.run(t, command, want)
+			if shape(got) != shape(want) {
+				t.Errorf("$ %s\ngot:\n%s\nthe README has:\n%s", command, got, want)
+			}
+		}
+	}
+}
+
+// shapes replaces what differs from run to run.
+var shapes = []struct{ pattern, with string }{
+	{` --addr 127\.0\.0\.1:\d+`, ``},
+	{`127\.0\.0\.1:\d+`, `ADDR`},
+	{`(data directory  ).*`, `${1}DIR`},
+	{`\d{4}-\d\d-\d\dT[0-9:.]+Z`, `TIME`},
+	{`\b\d{16}\b`, `FENCE`},
+	{`(age +|in |after +)[0-9a-zµ.]+s\b`, `${1}DURATION`},
+	{`(?m)^\[\d+\].*\n`, ``}, // the shell's own messages about jobs
+}
+
+func shape(text string) string {
+	for _, s := range shapes {
+		text = regexp.MustCompile(s.pattern).ReplaceAllString(text, s.with)
+	}
+	return text
+}
+
+// shell is one shell in a directory that has bin/idemd.
+type shell struct {
+	stdin io.Writer
+	lines *bufio.Scanner
+}
+
+func startShell(t *testing.T) *shell {
+	t.Helper()
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "bin"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(path, filepath.Join(dir, "bin", "idemd")); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "bash", "--norc")
+	cmd.Dir = dir
+	addr, admin := freeAddr(t), freeAddr(t)
+	cmd.Env = append(os.Environ(), "IDEMD_GRPC_ADDR="+addr, "IDEMD_ADDR="+addr, "IDEMD_ADMIN_ADDR="+admin)
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		fmt.Fprintln(stdin, "kill -9 $! 2>/dev/null; exit")
+		_ = stdin.Close()
+		_ = cmd.Wait()
+	})
+	return &shell{stdin: stdin, lines: bufio.NewScanner(stdout)}
+}
+
+// run types a command and returns what it prints. A server that was put into the
+// background is given until it has printed as many lines as are wanted.
+func (s *shell) run(t *testing.T, command, want string) string {
+	t.Helper()
+	const mark = "-- done --"
+	inBackground := strings.HasSuffix(command, "&")
+	if inBackground {
+		fmt.Fprintln(s.stdin, command)
+	} else {
+		fmt.Fprintf(s.stdin, "{ %s; } 2>&1\necho '%s'\n", command, mark)
+	}
+	var got strings.Builder
+	for n := 0; !inBackground || n < strings.Count(want, "\n"); n++ {
+		if !s.lines.Scan() {
+			t.Fatalf("the shell ended in %q: %v\n%s", command, s.lines.Err(), got.String())
+		}
+		if s.lines.Text() == mark {
+			break
+		}
+		got.WriteString(s.lines.Text() + "\n")
+	}
+	return got.String()
+}
+
+// freeAddr is an address that nobody listens on, a moment ago.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+// TestReadmeCompiles builds the Go programs of the README.
+func TestReadmeCompiles(t *testing.T) {
+	for i, source := range readmeBlocks(t, "compile") {
+		dir, err := os.MkdirTemp(".", "readme-snippet-") // inside the module, so that its packages are found
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer os.RemoveAll(dir)
+		if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(source), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command("go", "vet", "./"+dir).CombinedOutput(); err != nil {
+			t.Errorf("program %d: %v\n%s\n%s", i+1, err, out, source)
+		}
+	}
+}
