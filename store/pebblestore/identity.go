@@ -1,0 +1,110 @@
+package pebblestore
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"strconv"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// formatVersion is the version of everything in the directory. A store of a higher one is
+// refused.
+const formatVersion = 1
+
+// identity is the content of the file FORMAT: what the directory is. It is written last
+// when a store is created, so a directory without it holds no acknowledged operation.
+type identity struct {
+	version int
+	id      string // 32 hexadecimal digits, drawn at creation
+}
+
+func newIdentity() identity {
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // never fails
+	return identity{version: formatVersion, id: hex.EncodeToString(id[:])}
+}
+
+const identityTitle = "idemd embedded store"
+
+// encode returns four lines: title, version, id, CRC-32C of the lines before. Later
+// versions may add lines between.
+func (i identity) encode() []byte {
+	text := fmt.Appendf(nil, "%s\nformat %d\nid %s\n", identityTitle, i.version, i.id)
+	return fmt.Appendf(text, "crc %08x\n", crc32.Checksum(text, castagnoli))
+}
+
+func decodeIdentity(text []byte) (identity, error) {
+	at := bytes.LastIndex(text, []byte("crc "))
+	if at < 0 || string(text[at:]) != fmt.Sprintf("crc %08x\n", crc32.Checksum(text[:at], castagnoli)) {
+		return identity{}, fmt.Errorf("file %s: %w", fileFormat, errDamagedValue)
+	}
+	lines := bytes.Split(text[:at], []byte("\n"))
+	if string(lines[0]) != identityTitle || len(lines) < 3 {
+		return identity{}, fmt.Errorf("file %s: %w", fileFormat, errDamagedValue)
+	}
+	version, err := strconv.Atoi(string(bytes.TrimPrefix(lines[1], []byte("format "))))
+	if err != nil {
+		return identity{}, fmt.Errorf("file %s: %w: %w", fileFormat, errDamagedValue, err)
+	}
+	return identity{version: version, id: string(bytes.TrimPrefix(lines[2], []byte("id ")))}, nil
+}
+
+// writeFileSynced creates the file with the content and syncs it, but not its directory.
+func writeFileSynced(fs vfs.FS, name string, content []byte) error {
+	f, err := fs.Create(name, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	if _, err := f.Write(content); err != nil {
+		_ = f.Close()
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		_ = f.Close()
+		return err
+	}
+	return f.Close()
+}
+
+func readFile(fs vfs.FS, name string) ([]byte, error) {
+	f, err := fs.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(f)
+}
+
+func syncDir(fs vfs.FS, dir string) error {
+	d, err := fs.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	if err := d.Sync(); err != nil {
+		_ = d.Close()
+		return err
+	}
+	return d.Close()
+}
+
+// makeDir creates dir and its parents and makes sure that they stay.
+func makeDir(fs vfs.FS, dir string) error {
+	if _, err := fs.Stat(dir); err == nil {
+		return nil
+	}
+	parent := fs.PathDir(dir)
+	if parent != dir {
+		if err := makeDir(fs, parent); err != nil {
+			return err
+		}
+	}
+	if err := fs.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return syncDir(fs, parent)
+}

@@ -1,0 +1,329 @@
+package pebblestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/idemd/idemd/store"
+)
+
+// The files of a store's directory.
+const (
+	fileFormat   = "FORMAT"   // what the directory is; see [identity]
+	fileMark     = "MARK"     // the newest synced commit; see [marker]
+	fileLock     = "LOCK"     // held by the process that has the store open
+	fileCreating = "CREATING" // present while the store is being created
+	dirPebble    = "db"       // Pebble's files
+)
+
+// opener is the way from a directory to a Store.
+type opener struct {
+	dir    string
+	opts   Options
+	fs     vfs.FS
+	id     identity
+	lock   io.Closer
+	db     *pebble.DB
+	pruner *chainPruner
+	fatal  chan error // what Pebble could not go on after, before there is a Store
+	store  atomic.Pointer[Store]
+}
+
+// Open opens the store in dir, and creates it if dir is empty or does not exist. The
+// errors with which it refuses a directory unwrap to ErrForeignDir, ErrNewerFormat,
+// ErrLocked or ErrDamaged. The caller must Close the Store.
+func Open(dir string, opts Options) (*Store, error) {
+	o := &opener{dir: dir, opts: opts.withDefaults(), pruner: &chainPruner{}, fatal: make(chan error, 1)}
+	o.fs = o.opts.FS
+	s, err := o.open()
+	if err != nil {
+		if o.db != nil {
+			_ = o.db.Close()
+		}
+		if o.lock != nil {
+			_ = o.lock.Close()
+		}
+		return nil, fmt.Errorf("open store in %s: %w", dir, err)
+	}
+	return s, nil
+}
+
+func (o *opener) path(name string) string { return o.fs.PathJoin(o.dir, name) }
+
+func (o *opener) open() (*Store, error) {
+	if err := makeDir(o.fs, o.dir); err != nil {
+		return nil, err
+	}
+	if _, err := o.inspect(); err != nil {
+		return nil, err
+	}
+	if err := o.takeLock(); err != nil {
+		return nil, err
+	}
+	exists, err := o.inspect() // again, now that nobody else changes it
+	if err != nil {
+		return nil, err
+	}
+	if !exists {
+		if err := o.create(); err != nil {
+			return nil, err
+		}
+	}
+	return o.load()
+}
+
+// inspect says whether there is a store in the directory. It changes nothing.
+func (o *opener) inspect() (exists bool, err error) {
+	names, err := o.fs.List(o.dir)
+	if err != nil {
+		return false, err
+	}
+	if slices.Contains(names, fileFormat) {
+		return true, o.readIdentity()
+	}
+	allowed := []string{fileLock, "lost+found"}
+	if slices.Contains(names, fileCreating) { // a creation was interrupted
+		allowed = append(allowed, fileCreating, fileMark, fileFormat+".new", dirPebble)
+	}
+	for _, name := range names {
+		if !slices.Contains(allowed, name) {
+			return false, fmt.Errorf("%w: found %s; choose an empty or a new directory, or one that idemd made", ErrForeignDir, name)
+		}
+	}
+	return false, nil
+}
+
+func (o *opener) readIdentity() error {
+	text, err := readFile(o.fs, o.path(fileFormat))
+	if err != nil {
+		return err
+	}
+	if o.id, err = decodeIdentity(text); err != nil {
+		return damaged("%w", err)
+	}
+	if o.id.version > formatVersion {
+		return fmt.Errorf("%w: it is %d, this version knows up to %d; use a newer idemd", ErrNewerFormat, o.id.version, formatVersion)
+	}
+	return nil
+}
+
+func (o *opener) takeLock() (err error) {
+	o.lock, err = o.fs.Lock(o.path(fileLock))
+	var pathError *fs.PathError
+	if err != nil && !errors.As(err, &pathError) {
+		return fmt.Errorf("%w: another process has it open: %w", ErrLocked, err)
+	}
+	return err
+}
+
+// create makes an empty store. Until the file FORMAT is there, a crash leaves a directory
+// in which the creation starts afresh.
+func (o *opener) create() error {
+	if m, err := readMark(o.fs, o.path(fileMark)); err == nil && m.at.seq > 1 {
+		return damaged("file %s is missing", fileFormat)
+	}
+	if err := writeFileSynced(o.fs, o.path(fileCreating), nil); err != nil {
+		return err
+	}
+	if err := syncDir(o.fs, o.dir); err != nil {
+		return err
+	}
+	if err := o.fs.RemoveAll(o.path(dirPebble)); err != nil {
+		return err
+	}
+	if err := makeDir(o.fs, o.path(dirPebble)); err != nil {
+		return err
+	}
+	if err := o.openDB(true); err != nil {
+		return err
+	}
+	o.id = newIdentity()
+	now := store.NewSteadyClock(o.opts.Source, commitTime{}.now).Now()
+	first := commitTime{seq: 1, now: now, until: now}
+	if err := o.writeFirstCommit(first); err != nil {
+		return err
+	}
+	if err := createMark(o.fs, o.path(fileMark), mark{storeID: o.id.id, at: first}); err != nil {
+		return err
+	}
+	temporary := o.path(fileFormat + ".new")
+	if err := writeFileSynced(o.fs, temporary, o.id.encode()); err != nil {
+		return err
+	}
+	if err := syncDir(o.fs, o.dir); err != nil { // the mark is there before FORMAT is
+		return err
+	}
+	if err := o.fs.Rename(temporary, o.path(fileFormat)); err != nil {
+		return err
+	}
+	return syncDir(o.fs, o.dir)
+}
+
+// created removes the sign of an unfinished creation, if it is there.
+func (o *opener) created() error {
+	if _, err := o.fs.Stat(o.path(fileCreating)); err != nil {
+		return nil
+	}
+	if err := o.fs.Remove(o.path(fileCreating)); err != nil {
+		return err
+	}
+	return syncDir(o.fs, o.dir)
+}
+
+// writeFirstCommit fills the database and starts a new log: the first one was begun before
+// Pebble had raised the format, and could not tell damage from its end.
+func (o *opener) writeFirstCommit(first commitTime) error {
+	b := o.db.NewBatch()
+	id := append(make([]byte, sealLen), o.id.id...)
+	seal(metaStoreID, id)
+	ns := store.Namespace{Name: store.DefaultNamespace, CreatedAt: first.now, UpdatedAt: first.now}.WithDefaults()
+	putCommitTime(b, first)
+	putChainLow(b, first.seq)
+	if err := errors.Join(b.Set(metaStoreID, id, nil), putNamespace(b, &ns)); err != nil {
+		return err
+	}
+	if err := o.db.Apply(b, pebble.Sync); err != nil {
+		return err
+	}
+	return o.db.Flush()
+}
+
+func (o *opener) openDB(create bool) (err error) {
+	log := &pebbleLogger{log: o.opts.Logger, fatal: o.pebbleFailed}
+	p := pebbleOptions(o.opts, log, o.pruner)
+	p.ErrorIfExists, p.ErrorIfNotExists = create, !create
+	o.db, err = openPebble(o.path(dirPebble), p, o.fatal)
+	return err
+}
+
+// pebbleFailed is told that Pebble cannot go on.
+func (o *opener) pebbleFailed(err error) {
+	if s := o.store.Load(); s != nil {
+		s.fail(err)
+		return
+	}
+	select {
+	case o.fatal <- err:
+	default:
+	}
+}
+
+// load opens an existing store, checks that no acknowledged commit is missing, and starts
+// the goroutines.
+func (o *opener) load() (*Store, error) {
+	m, err := readMark(o.fs, o.path(fileMark))
+	if err != nil {
+		return nil, damaged("%w", err)
+	}
+	if m.storeID != o.id.id {
+		return nil, damaged("file %s is of another store", fileMark)
+	}
+	if err := o.created(); err != nil {
+		return nil, err
+	}
+	if o.db == nil {
+		if err := o.openDB(false); err != nil {
+			return nil, openError(err)
+		}
+	}
+	newest, err := o.verify(m)
+	if err != nil {
+		return nil, damaged("%w", err)
+	}
+	l, err := o.loop(newest)
+	if err != nil {
+		return nil, damaged("%w", err)
+	}
+	m.at = newest
+	return o.start(l, m)
+}
+
+// openError says whether Pebble refused its files because they are damaged.
+func openError(err error) error {
+	if pebble.IsCorruptionError(err) || errors.Is(err, pebble.ErrDBDoesNotExist) {
+		return damaged("%w", err)
+	}
+	return err
+}
+
+// verify checks the database against itself and the mark.
+func (o *opener) verify(m mark) (commitTime, error) {
+	value, closer, err := o.db.Get(metaStoreID)
+	if err != nil {
+		return commitTime{}, fmt.Errorf("the store's id cannot be read: %w", err)
+	}
+	defer closer.Close()
+	id, err := unseal(metaStoreID, value)
+	if err != nil || string(id) != o.id.id {
+		return commitTime{}, errors.Join(errors.New("the database is of another store"), err)
+	}
+	newest, err := verifyChain(o.db)
+	if err != nil {
+		return commitTime{}, err
+	}
+	if newest.seq < m.at.seq {
+		return commitTime{}, fmt.Errorf("commits %d to %d, up to %v, were synced and are missing", newest.seq+1, m.at.seq, m.at.now)
+	}
+	return newest, nil
+}
+
+// loop reads what the loop keeps in memory.
+func (o *opener) loop(newest commitTime) (*loop, error) {
+	namespaces, err := loadNamespaces(o.db)
+	if err != nil {
+		return nil, err
+	}
+	buckets, err := loadBuckets(o.db)
+	if err != nil {
+		return nil, fmt.Errorf("the buckets cannot be read: %w", err)
+	}
+	return &loop{
+		clock:      resumeClock(o.opts.Source, newest),
+		cache:      newCache(o.opts.CacheBytes),
+		buckets:    buckets,
+		namespaces: namespaces,
+		newest:     newest,
+		slots:      make(chan struct{}, maxInFlight),
+		commits:    make(chan *commit, maxInFlight),
+	}, nil
+}
+
+// start makes the Store and its goroutines.
+func (o *opener) start(l *loop, m mark) (*Store, error) {
+	s := &Store{
+		opts: o.opts, db: o.db, lock: o.lock, pruner: o.pruner,
+		intake: newIntake(), failed: make(chan struct{}),
+	}
+	l.s = s
+	s.known.set(l.namespaces)
+	o.pruner.applied.Store(l.newest.seq)
+	var err error
+	if s.marker, err = startMarker(o.fs, o.path(fileMark), m, s.fail); err != nil {
+		return nil, err
+	}
+	o.store.Store(s)
+	select {
+	case err := <-o.fatal:
+		s.fail(err)
+	default:
+	}
+	s.marker.advance(l.newest)
+	ctx, cancel := context.WithCancel(context.Background())
+	s.cancel = cancel
+	ids := l.buckets.all()
+	s.loops.Go(l.run)
+	s.loops.Go(l.sync)
+	s.background.Go(func() { s.fillFilters(ctx, ids) })
+	if every := o.opts.MaintainEvery; every > 0 {
+		s.background.Go(func() { s.maintainEvery(ctx, every) })
+	}
+	return s, nil
+}

@@ -1,0 +1,90 @@
+package pebblestore
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+)
+
+// pebbleOptions sets Pebble up. The newest format is named because an older one cannot
+// tell a damaged end of a log from its end. Log gets Pebble's fatal errors too.
+func pebbleOptions(o Options, log *pebbleLogger, pruner *chainPruner) *pebble.Options {
+	p := &pebble.Options{
+		FS:                          o.FS,
+		FormatMajorVersion:          pebble.FormatNewest,
+		CacheSize:                   o.BlockCacheBytes,
+		MemTableSize:                o.MemTableBytes,
+		MemTableStopWritesThreshold: 4,
+		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
+		MaxOpenFiles:                512,
+		FlushDelayDeleteRange:       10 * time.Second, // after which a dropped bucket's files go
+		Logger:                      log,
+		EventListener: &pebble.EventListener{
+			BackgroundError: func(err error) { log.Errorf("background work failed: %v", err) },
+			DataCorruption:  func(info pebble.DataCorruptionInfo) { log.Errorf("%v", info) },
+			FlushBegin:      func(pebble.FlushInfo) { pruner.flushBegin() },
+			FlushEnd: func(info pebble.FlushInfo) {
+				if info.Err == nil {
+					pruner.flushEnd()
+				}
+			},
+		},
+	}
+	for i := range p.Levels {
+		p.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+	}
+	return p
+}
+
+// pebbleLogger is Pebble's log, and where it reports that it cannot go on.
+type pebbleLogger struct {
+	log   *slog.Logger
+	fatal func(error)
+}
+
+func (l *pebbleLogger) Infof(format string, args ...any) {
+	if l.log.Enabled(context.Background(), slog.LevelDebug) {
+		l.log.Debug("pebble: " + fmt.Sprintf(format, args...))
+	}
+}
+
+func (l *pebbleLogger) Errorf(format string, args ...any) {
+	l.log.Error("pebble: " + fmt.Sprintf(format, args...))
+}
+
+// Fatalf never returns, because Pebble counts on that: it holds locks, and what it would do
+// next would be built on a write that failed.
+func (l *pebbleLogger) Fatalf(format string, args ...any) {
+	l.fatal(fmt.Errorf("pebble: "+format, args...))
+	select {}
+}
+
+// openPebble opens the database. If Pebble gives up on the way, in whatever goroutine, the
+// error comes back too.
+func openPebble(dir string, o *pebble.Options, fatal <-chan error) (*pebble.DB, error) {
+	type result struct {
+		db  *pebble.DB
+		err error
+	}
+	opened := make(chan result, 1)
+	go func() {
+		var r result
+		defer func() {
+			if p := recover(); p != nil {
+				r.err = fmt.Errorf("pebble: %v", p)
+			}
+			opened <- r
+		}()
+		r.db, r.err = pebble.Open(dir, o)
+	}()
+	select {
+	case r := <-opened:
+		return r.db, r.err
+	case err := <-fatal:
+		return nil, err
+	}
+}

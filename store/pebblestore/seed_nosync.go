@@ -1,0 +1,8 @@
+//go:build seed_nosync
+
+package pebblestore
+
+const (
+	seedNoSync      = true
+	seedEarlyAnswer = false
+)

@@ -1,0 +1,108 @@
+package pebblestore
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/idemd/idemd/store"
+)
+
+// Store is an embedded store in one directory. Make it with [Open].
+type Store struct {
+	opts   Options
+	db     *pebble.DB
+	lock   io.Closer
+	marker *marker
+	pruner *chainPruner
+	intake *intake
+	known  namespaceSet
+
+	// Fail-stop: failed is closed after failure has been set.
+	failOnce sync.Once
+	failed   chan struct{}
+	failure  error
+
+	// Direct is held for reading by those who read Pebble past the loop, and for writing
+	// by Close for a moment.
+	direct     sync.RWMutex
+	closed     bool // guarded by direct
+	maintain   sync.Mutex
+	background sync.WaitGroup
+	cancel     context.CancelFunc // ends the background work
+	loops      sync.WaitGroup     // loop and syncer
+
+	closeOnce sync.Once
+	closeErr  error
+}
+
+var _ store.Backend = (*Store)(nil)
+
+// fail stops the store for good: nothing is answered any more but ErrUnavailable.
+func (s *Store) fail(err error) {
+	s.failOnce.Do(func() {
+		s.failure = unavailable(err)
+		close(s.failed)
+		s.intake.close()
+		s.opts.Logger.Error("the store has stopped: what is on disk is no longer certain; end the process and start it again", "error", err)
+		go s.opts.Fatal(err)
+	})
+}
+
+// failureOr returns why the store has stopped, or other if it has not.
+func (s *Store) failureOr(other error) error {
+	select {
+	case <-s.failed:
+		return s.failure
+	default:
+		return other
+	}
+}
+
+// enter lets the caller read Pebble directly until it calls the returned function.
+func (s *Store) enter() (leave func(), err error) {
+	s.direct.RLock()
+	if s.closed {
+		s.direct.RUnlock()
+		return nil, errClosed
+	}
+	return s.direct.RUnlock, nil
+}
+
+// Close answers what is queued, syncs, and closes the directory. After a failure it leaves
+// the directory, its lock included, as it is until the process ends, and returns the
+// failure. Calling it again returns the same.
+func (s *Store) Close() error {
+	s.closeOnce.Do(func() { s.closeErr = s.close() })
+	return s.closeErr
+}
+
+func (s *Store) close() error {
+	ended := make(chan struct{})
+	go func() {
+		s.stop()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-s.failed: // what has not ended may be stuck in Pebble
+	}
+	if err := s.failureOr(nil); err != nil {
+		return err
+	}
+	return errors.Join(s.marker.close(), s.db.Close(), s.lock.Close())
+}
+
+// stop ends the goroutines, the loop last.
+func (s *Store) stop() {
+	s.cancel()
+	s.background.Wait()
+	s.direct.Lock()
+	s.closed = true
+	s.direct.Unlock()
+	s.intake.close()
+	s.loops.Wait()
+}
