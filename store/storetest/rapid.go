@@ -44,7 +44,7 @@ type machine struct {
 	model *model
 	keys  []store.Key
 	held  map[store.Key][]holder // who was ever granted the key, the latest first
-	sent  []call            // the latest first
+	sent  []call                 // the latest first
 	fresh int                    // attempts that churn has used up
 }
 

@@ -1,0 +1,235 @@
+package storetest
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/idemd/idemd/store"
+)
+
+// steps of the wall clock that happen in the field: an NTP correction, a wrong time zone,
+// a restored snapshot.
+var wallSteps = []time.Duration{-time.Minute, time.Hour, -48 * time.Hour, 48 * time.Hour}
+
+// slack is how far a steady clock may have corrected itself while d passed.
+func slack(d time.Duration) time.Duration { return max(d/1000, 2*oneMicrosecond) }
+
+// promiseS7 steps the wall clock under a lease, a retention and an intent time.
+func promiseS7(t testing.TB, factory Factory) {
+	for _, step := range wallSteps {
+		r := newRig(t, factory)
+		const lease, retention = 10 * time.Second, 2 * time.Minute
+		h := r.grant(takeoverKey, "a")
+		r.completed(store.Key{Namespace: hourTakeover, ID: "finished"}, "a", done)
+		r.Clock.StepWall(step)
+		r.do(claim(takeoverKey, "b"), "in progress")
+		r.Clock.Advance(lease - slack(lease))
+		r.do(claim(takeoverKey, "b"), "in progress")
+		r.do(complete(takeoverKey, h, done), "recorded")
+		r.Clock.Advance(retention - lease - slack(retention))
+		r.maintain()
+		r.do(lookup(store.Key{Namespace: hourTakeover, ID: "finished"}), "found")
+		r.Clock.Advance(3 * slack(retention))
+		r.refuse(lookup(store.Key{Namespace: hourTakeover, ID: "finished"}), store.ErrKeyNotFound)
+	}
+}
+
+func promiseS7Renew(t testing.TB, factory Factory) {
+	for _, step := range wallSteps {
+		r := newRig(t, factory)
+		h := r.grant(takeoverKey, "a")
+		end := r.record(takeoverKey).LeaseEnd
+		for _, lease := range []time.Duration{time.Second, 10 * time.Second, time.Second, 20 * time.Second} {
+			r.Clock.StepWall(step)
+			c := renew(takeoverKey, h)
+			c.Lease = lease
+			got := r.do(c, "renewed")
+			if got.LeaseEnd < end {
+				r.Fatalf("a Renew by %v after a step of %v moved the lease end from %v back to %v", lease, step, end, got.LeaseEnd)
+			}
+			end = got.LeaseEnd
+			r.Clock.Advance(time.Second)
+		}
+	}
+}
+
+// promiseS7Reopen steps the wall clock back while the store is closed.
+func promiseS7Reopen(r *rig) {
+	h := r.grant(takeoverKey, "a")
+	r.Clock.Advance(5 * time.Second)
+	now := r.now(takeoverKey)
+	for range 3 {
+		r.Clock.StepWall(-time.Hour)
+		r.reopen()
+		if later := r.now(takeoverKey); later < now {
+			r.Fatalf("the store's time went from %v back to %v", now, later)
+		}
+		r.do(claim(takeoverKey, "b"), "in progress")
+	}
+	r.Clock.Advance(5*time.Second + slack(5*time.Second))
+	r.refuse(renew(takeoverKey, h), store.ErrLeaseExpired)
+}
+
+// promiseS8 compares what a wrong fingerprint is told about records that differ in
+// everything else: it must be the same, and nothing of the record.
+func promiseS8(t testing.TB, factory Factory) {
+	secret := &store.Outcome{Status: []byte("secret-status"), Body: []byte("secret-body"), BodyType: "secret-type",
+		Header: []store.MetadataEntry{{Name: "secret-name", Value: []byte("secret-value")}}}
+	var first error
+	for state, prepare := range map[string]func(r *rig, h holder){
+		"in progress": func(*rig, holder) {},
+		"lapsed":      func(r *rig, _ holder) { r.lapse(takeoverKey) },
+		"unknown":     func(r *rig, h holder) { r.do(release(takeoverKey, h, store.EffectUnknown), "released") },
+		"forced":      func(r *rig, _ holder) { r.do(force(takeoverKey), "changed") },
+		"completed":   func(r *rig, h holder) { r.do(complete(takeoverKey, h, secret), "recorded") },
+		"old": func(r *rig, h holder) {
+			r.do(complete(takeoverKey, h, secret), "recorded")
+			r.Clock.Advance(time.Minute)
+		},
+		"resolved": func(r *rig, _ holder) {
+			r.lapse(takeoverKey)
+			r.do(resolve(takeoverKey, secret), "changed")
+		},
+	} {
+		r := newRig(t, factory)
+		prepare(r, r.grant(takeoverKey, "a"))
+		before := r.do(inspect(takeoverKey), "inspected")
+		for _, wrong := range []store.Fingerprint{fingerprintG, {}, {Version: 1, Digest: "F"}, {Version: 1, Digest: "f\x00"}} {
+			err := r.mismatch(state, wrong)
+			if first == nil {
+				first = err
+			}
+			if err.Error() != first.Error() || retryAfter(err) != retryAfter(first) {
+				r.Fatalf("the text of a mismatch depends on the record:\n%v (%s)\n%v", err, state, first)
+			}
+			r.revealsNothing(wrong, state)
+		}
+		equal(r, "the record and its events after mismatches", r.do(inspect(takeoverKey), "inspected"), before)
+	}
+}
+
+// mismatch claims with a wrong fingerprint and returns the refusal.
+func (r *rig) mismatch(state string, wrong store.Fingerprint) error {
+	r.Helper()
+	c := claim(takeoverKey, "b")
+	c.Fingerprint = wrong
+	answer, err := r.Claim(r.ctx, c.claimRequest())
+	if !errors.Is(err, store.ErrFingerprintMismatch) {
+		r.Fatalf("%s, fingerprint %+v: want a mismatch, got %v", state, wrong, err)
+	}
+	if answer != (store.ClaimAnswer{}) {
+		r.Fatalf("%s: a mismatch carries an answer: %+v", state, answer)
+	}
+	if strings.Contains(err.Error(), "secret") {
+		r.Fatalf("%s: a mismatch tells of the outcome: %v", state, err)
+	}
+	return err
+}
+
+// revealsNothing looks a key up with a wrong fingerprint.
+func (r *rig) revealsNothing(wrong store.Fingerprint, state string) {
+	r.Helper()
+	c := lookup(takeoverKey)
+	c.Fingerprint = wrong
+	got := r.do(c, "found")
+	equal(r, "outcome shown for a wrong fingerprint", got.Outcome, "")
+	equal(r, state+": outcome withheld", got.Withheld, got.State == store.StateCompleted)
+}
+
+func retryAfter(err error) time.Duration {
+	if refusal := new(store.Error); errors.As(err, &refusal) {
+		return refusal.RetryAfter
+	}
+	return 0
+}
+
+// unknowns are the ways in which what happened becomes unknown. Each gets a key that has
+// just been granted.
+var unknowns = map[string]func(r *rig, key store.Key, h holder){
+	"the lease ran out":      func(r *rig, key store.Key, _ holder) { r.lapse(key) },
+	"the holder said so":     func(r *rig, key store.Key, h holder) { r.do(release(key, h, store.EffectUnknown), "released") },
+	"an operator ended it":   func(r *rig, key store.Key, _ holder) { r.do(force(key), "changed") },
+	"the attempt limit came": func(r *rig, key store.Key, _ holder) { r.Clock.Advance(time.Minute) },
+	"its successor did nothing": func(r *rig, key store.Key, _ holder) {
+		r.lapse(key)
+		next := r.grant(key, "next")
+		equal(r, "state after a Release as NONE of what was unsettled",
+			r.do(release(key, next, store.EffectNone), "released").State, store.StateInProgress)
+	},
+}
+
+func promiseS10(t testing.TB, factory Factory) {
+	for cause, happen := range unknowns {
+		r := newRig(t, factory)
+		happen(r, takeoverKey, r.grant(takeoverKey, "a"))
+		r.upkeep()
+		if found := r.do(lookup(takeoverKey), "found"); !found.Lapsed || !found.Unsettled {
+			r.Fatalf("after %s: Lookup says lapsed %t, unsettled %t", cause, found.Lapsed, found.Unsettled)
+		}
+		for i, attempt := range attemptNames(10) {
+			got := r.do(claim(takeoverKey, attempt), "granted")
+			if !got.Unsettled || r.do(claim(takeoverKey, attempt), "granted") != got {
+				r.Fatalf("after %s: grant %d is not marked as unsettled: %+v", cause, i, got)
+			}
+			h := holder{attempt, got.Fence}
+			switch i % 3 {
+			case 0:
+				r.do(release(takeoverKey, h, store.EffectNone), "released")
+			case 1:
+				r.do(release(takeoverKey, h, store.EffectUnknown), "released")
+			case 2:
+				r.lapse(takeoverKey)
+			}
+			r.Clock.Advance(time.Second)
+		}
+		r.do(complete(takeoverKey, r.grant(takeoverKey, "last"), done), "recorded")
+		equal(r, "unsettled after an outcome", r.do(lookup(takeoverKey), "found").Unsettled, false)
+	}
+}
+
+// promiseS10Hold waits far beyond every retention and bucket.
+func promiseS10Hold(r *rig) {
+	tightened := claim(takeoverKey, "a")
+	tightened.Hold = true
+	r.do(tightened, "granted")
+	h := r.grant(holdKey, "a")
+	for range 8 {
+		r.Clock.Advance(40 * time.Minute)
+		r.upkeep()
+		r.do(claim(holdKey, "b"), "unresolved")
+		r.do(claim(takeoverKey, "b"), "unresolved")
+	}
+	r.Clock.Advance(1000 * time.Hour)
+	r.upkeep()
+	equal(r, "fence of what is unresolved", r.do(claim(holdKey, "b"), "unresolved").Fence, h.fence)
+	r.do(claim(takeoverKey, "b"), "unresolved")
+	r.refuse(renew(holdKey, h), store.ErrLeaseExpired)
+	r.do(resolve(holdKey, nil), "changed")
+	equal(r, "unsettled after an operator said that nothing happened", r.do(claim(holdKey, "b"), "granted").Unsettled, false)
+	r.do(resolve(takeoverKey, done), "changed")
+	r.do(claim(takeoverKey, "b"), "completed")
+}
+
+func promiseS10Floor(r *rig) {
+	known := r.completed(takeoverKey, "a", done)
+	floor := r.now(takeoverKey)
+	restored := machineSpaces()[hourTakeover]
+	restored.floor = floor
+	r.updateNamespace(restored.namespace(hourTakeover))
+	r.reopen()
+	unknown := claim(store.Key{Namespace: hourTakeover, ID: "forgotten"}, "a")
+	r.refuse(unknown, store.ErrUnknownHistory)
+	unknown.Intent = floor.add(restored.skew())
+	r.refuse(unknown, store.ErrUnknownHistory)
+	r.Clock.Advance(time.Second)
+	r.refuse(unknown, store.ErrUnknownHistory)
+	equal(r, "fence of what is known", r.do(claim(takeoverKey, "b"), "completed").Fence, known.fence)
+	unknown.Intent = unknown.Intent.add(oneMicrosecond)
+	r.do(unknown, "granted")
+	restored.floor = 0
+	r.updateNamespace(restored.namespace(hourTakeover))
+	unknown.Key.ID, unknown.Intent = "forgotten too", 0
+	r.do(unknown, "granted")
+}
