@@ -43,9 +43,9 @@ var cases = []check{
 func caseHolderKilled(r *rig) {
 	key := store.Key{Namespace: store.DefaultNamespace, ID: "k"} // retention 24 h
 	r.grant(key, "killed")
-	r.Clock.Advance(store.DefaultLease - oneMicrosecond)
+	r.Clock.Advance(store.DefaultLease - time.Microsecond)
 	r.do(claim(key, "next"), "in progress")
-	r.Clock.Advance(oneMicrosecond)
+	r.Clock.Advance(time.Microsecond)
 	got := r.do(claim(key, "next"), "granted")
 	equal(r, "unsettled", got.Unsettled, true)
 	equal(r, "attempt number", got.Number, 2)

@@ -224,13 +224,13 @@ func caseRedelivery(r *rig) {
 
 	// The bound is exact: intent time + retention (2 min) - skew (12 s).
 	fresh := claim(store.Key{Namespace: hourTakeover, ID: "fresh"}, "a")
-	fresh.Intent = at(r.Clock.Wall().Add(12*time.Second - 2*time.Minute - oneMicrosecond))
+	fresh.Intent = at(r.Clock.Wall().Add(12*time.Second - 2*time.Minute - time.Microsecond))
 	r.refuse(fresh, store.ErrKeyExpired)
-	fresh.Intent = fresh.Intent.add(oneMicrosecond)
+	fresh.Intent = fresh.Intent.add(time.Microsecond)
 	r.do(fresh, "granted")
-	fresh.Key.ID, fresh.Intent = "future", at(r.Clock.Wall().Add(12*time.Second+oneMicrosecond))
+	fresh.Key.ID, fresh.Intent = "future", at(r.Clock.Wall().Add(12*time.Second+time.Microsecond))
 	r.refuse(fresh, store.ErrInvalidArgument)
-	fresh.Intent = fresh.Intent.add(-oneMicrosecond)
+	fresh.Intent = fresh.Intent.add(-time.Microsecond)
 	r.do(fresh, "granted")
 }
 
@@ -248,9 +248,9 @@ func caseExactExpiry(r *rig) {
 		h := r.grant(key, "a")
 		r.Clock.Advance(time.Second)
 		prepare(key, h)
-		r.Clock.Advance(retention - oneMicrosecond)
+		r.Clock.Advance(retention - time.Microsecond)
 		r.do(lookup(key), "found")
-		r.Clock.Advance(oneMicrosecond)
+		r.Clock.Advance(time.Microsecond)
 		r.refuse(lookup(key), store.ErrKeyNotFound)
 		r.refuse(inspect(key), store.ErrKeyNotFound)
 		r.refuse(complete(key, h, done), store.ErrKeyNotFound)

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
+
 	"github.com/idemd/idemd/store"
 )
 
@@ -54,10 +56,10 @@ func (h *history) do(ctx context.Context, client int, c call) reply {
 	now, called := at(h.Clock.Wall()), h.clock.Add(1)
 	got := c.perform(ctx, h.Backend)
 	returned := h.clock.Add(1)
-	switch got.Refusal {
-	case store.ErrOverloaded, store.ErrQuota:
+	if errors.Is(got.Refusal, store.ErrOverloaded) || errors.Is(got.Refusal, store.ErrQuota) {
 		return got
-	case store.ErrUnavailable, store.ErrHomeUnreachable:
+	}
+	if got.unknown() {
 		returned = math.MaxInt64
 	}
 	if h.AttemptsHidden {
@@ -69,6 +71,11 @@ func (h *history) do(ctx context.Context, client int, c call) reply {
 	return got
 }
 
+// unknown says that the operation may or may not have taken effect.
+func (r reply) unknown() bool {
+	return errors.Is(r.Refusal, store.ErrUnavailable) || errors.Is(r.Refusal, store.ErrHomeUnreachable)
+}
+
 // burst prepares two fresh keys and lets all clients loose on them.
 func (h *history) burst(n int) {
 	keys := [2]store.Key{}
@@ -76,11 +83,16 @@ func (h *history) burst(n int) {
 		keys[i] = store.Key{Namespace: [...]string{hourTakeover, hourHold}[i], ID: fmt.Sprint("burst-", n)}
 		h.prepare(keys[i], n%5)
 	}
+	start := make(chan struct{})
 	var clients sync.WaitGroup
 	for client := range linearClients {
 		random := rand.New(rand.NewPCG(uint64(n), uint64(client)))
-		clients.Go(func() { h.client(client, keys, random) })
+		clients.Go(func() {
+			<-start
+			h.client(client, keys, random)
+		})
 	}
+	close(start)
 	clients.Wait()
 }
 
@@ -177,8 +189,7 @@ func linearModel(attemptsHidden bool) porcupine.Model {
 			if attemptsHidden {
 				want = want.withoutAttempts()
 			}
-			unknown := got.Refusal == store.ErrUnavailable || got.Refusal == store.ErrHomeUnreachable
-			return unknown || want == got, next
+			return got.unknown() || want == got, next
 		},
 		Equal: func(a, b any) bool { return a.(*model).text() == b.(*model).text() },
 	}

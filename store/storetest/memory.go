@@ -72,8 +72,12 @@ func (m *Memory) decide(ctx context.Context, key store.Key, valid error,
 	if row == nil {
 		row = &memoryRow{}
 	}
-	change, err := apply(row.record, &ns, m.clock.Now())
+	now := m.clock.Now()
+	change, err := apply(row.record, &ns, now)
 	if change.Record != nil {
+		if row.record != nil && row.record.Expired(now) {
+			row.events = nil // a store that had dropped the expired record would have none
+		}
 		row.record = change.Record
 		m.rows[digest] = row
 	}

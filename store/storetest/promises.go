@@ -39,7 +39,7 @@ func promiseS1(r *rig) {
 	for {
 		view := r.do(inspect(takeoverKey), "inspected")
 		remaining := view.Record.LeaseEnd.since(view.Now)
-		for _, pass := range []time.Duration{0, remaining / 2, remaining - remaining/2 - oneMicrosecond} {
+		for _, pass := range []time.Duration{0, remaining / 2, remaining - remaining/2 - time.Microsecond} {
 			r.Clock.Advance(pass)
 			r.do(claim(takeoverKey, "b"), "in progress")
 		}
@@ -87,7 +87,7 @@ func promiseS1Limit(r *rig) {
 	r.refuse(claim(inTime, "a"), store.ErrAttemptTooLong)
 	r.refuse(renew(inTime, h), store.ErrLeaseExpired)
 	r.do(complete(inTime, h, done), "recorded")
-	r.Clock.Advance(oneMicrosecond)
+	r.Clock.Advance(time.Microsecond)
 	before := r.record(late)
 	r.refuse(complete(late, l, done), store.ErrAttemptTooLong)
 	r.unchanged(late, before, "a Complete beyond the limit")
@@ -215,10 +215,10 @@ func promiseS4(r *rig) {
 		r.upkeep()
 		r.Clock.Advance(before.Retention / 2)
 		assail()
-		r.Clock.Advance(before.Retention - before.Retention/2 - oneMicrosecond)
+		r.Clock.Advance(before.Retention - before.Retention/2 - time.Microsecond)
 		r.upkeep()
 		assail()
-		r.Clock.Advance(oneMicrosecond)
+		r.Clock.Advance(time.Microsecond)
 		r.refuse(lookup(key), store.ErrKeyNotFound)
 	}
 }
@@ -292,19 +292,6 @@ func promiseS5Limit(r *rig) {
 	fits.Body = fits.Body[1:]
 	r.do(complete(key, h, &fits), "recorded")
 	equal(r, "outcome", r.do(claim(key, "b"), "completed").Outcome, outcomeText(&fits))
-}
-
-func promiseL1(r *rig) {
-	for _, lease := range []time.Duration{time.Second, 10 * time.Second, time.Minute} {
-		key := store.Key{Namespace: hourTakeover, ID: lease.String()}
-		c := claim(key, "dead")
-		c.Lease = lease
-		r.do(c, "granted")
-		r.Clock.Advance(lease - oneMicrosecond)
-		r.do(claim(key, "next"), "in progress")
-		r.Clock.Advance(oneMicrosecond)
-		r.do(claim(key, "next"), "granted")
-	}
 }
 
 // promiseL2 sends everything three times, with and without upkeep in between.

@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/idemd/idemd/store"
 	"pgregory.net/rapid"
+
+	"github.com/idemd/idemd/store"
 )
 
 // RunRapid drives a backend and the model with the same random operations and compares
@@ -390,7 +391,7 @@ func (m *machine) checkList(name string, filter store.Filter) {
 func (m *machine) listed(v recordView) recordView {
 	v.Outcome, v.Digest = "", store.OutcomeDigest{}
 	if m.inst.AttemptsHidden {
-		v.Attempt, v.Ended = "", ""
+		v = v.withoutAttempts()
 	}
 	return v
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/idemd/idemd/store"
 )
@@ -213,6 +212,3 @@ func attemptNames(n int) []string {
 	}
 	return names
 }
-
-// oneMicrosecond is the store's smallest step of time.
-const oneMicrosecond = time.Microsecond

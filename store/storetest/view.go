@@ -80,6 +80,7 @@ type recordView struct {
 	Unsettled           bool
 	Released            store.Effect
 	Ended               string
+	EndedCount          int
 	Outcome             string
 	Digest              store.OutcomeDigest
 }
@@ -197,7 +198,7 @@ func viewRecord(r *store.Record) recordView {
 	return recordView{Key: r.Key, State: r.State, Fence: r.Fence, Previous: r.PreviousFence, Attempt: r.AttemptID,
 		Number: r.AttemptNumber, Fingerprint: r.Fingerprint, GrantedAt: at(r.GrantedAt), LeaseEnd: at(r.LeaseEnd),
 		Limit: at(r.AttemptLimit), EndedAt: at(r.EndedAt), ExpiresAt: at(r.ExpiresAt), Policy: r.LapsePolicy,
-		Retention: r.Retention, Unsettled: r.Unsettled, Released: r.ReleasedWith, Ended: fmt.Sprintf("%q", r.Ended),
+		Retention: r.Retention, Unsettled: r.Unsettled, Released: r.ReleasedWith, Ended: fmt.Sprintf("%q", r.Ended), EndedCount: len(r.Ended),
 		Outcome: outcomeText(r.Outcome), Digest: r.OutcomeDigest}
 }
 
@@ -206,7 +207,7 @@ func (e *entry) view(key store.Key) recordView {
 	v := recordView{Key: key, State: e.state, Fence: e.fence, Previous: e.previous, Attempt: e.attempt,
 		Number: e.number, Fingerprint: e.fingerprint, GrantedAt: e.granted, LeaseEnd: e.leaseEnd,
 		Limit: e.limit, EndedAt: e.ended, ExpiresAt: e.expires, Policy: policyOf(e.hold),
-		Retention: e.retention, Unsettled: e.unsettled, Released: e.released, Ended: fmt.Sprintf("%q", e.endedAttempts),
+		Retention: e.retention, Unsettled: e.unsettled, Released: e.released, Ended: fmt.Sprintf("%q", e.endedAttempts), EndedCount: len(e.endedAttempts),
 		Outcome: outcomeText(e.outcome)}
 	if e.outcome != nil {
 		v.Digest = outcomeDigest(e.outcome)
@@ -224,8 +225,14 @@ func (e *entry) inspected(key store.Key, now instant) reply {
 
 // withoutAttempts is r as a backend shows it that hides attempt ids.
 func (r reply) withoutAttempts() reply {
-	r.Record.Attempt, r.Record.Ended = "", ""
+	r.Record = r.Record.withoutAttempts()
 	return r
+}
+
+// withoutAttempts leaves how many attempts ended.
+func (v recordView) withoutAttempts() recordView {
+	v.Attempt, v.Ended = "", ""
+	return v
 }
 
 func eventsText(events []event) string {
