@@ -138,9 +138,6 @@ func (l *loop) sync() {
 				return
 			}
 		}
-		if l.s.failureOr(nil) != nil {
-			return
-		}
 		l.s.answer(c.ops)
 		<-l.slots
 		if c.batch != nil {
@@ -151,8 +148,11 @@ func (l *loop) sync() {
 	}
 }
 
-// answer lets the callers go. The operations are theirs again.
+// answer lets the callers go, unless the store has failed. The operations are theirs again.
 func (s *Store) answer(ops []*op) {
+	if s.failureOr(nil) != nil {
+		return
+	}
 	for _, o := range ops {
 		o.done <- struct{}{}
 	}

@@ -1,0 +1,175 @@
+package pebblestore
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/idemd/idemd/store"
+)
+
+func queued(c class, namespace string, bytes int) *op {
+	return &op{class: c, namespace: namespace, bytes: bytes}
+}
+
+func mustPut(t *testing.T, in *intake, ops ...*op) {
+	t.Helper()
+	for _, o := range ops {
+		if err := in.put(o); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestGreedyNamespaceDelaysItselfOnly(t *testing.T) {
+	in := newIntake()
+	for range 10_000 {
+		mustPut(t, in, queued(classClaim, "greedy", opBytes))
+	}
+	modest := queued(classClaim, "modest", opBytes)
+	mustPut(t, in, modest)
+	var settling []*op
+	for i := range 500 {
+		o := queued(classSettle, fmt.Sprintf("ns-%d", i%7), opBytes)
+		settling = append(settling, o)
+		mustPut(t, in, o)
+	}
+	batch := map[*op]bool{}
+	for _, o := range in.take(nil) {
+		batch[o] = true
+	}
+	if !batch[modest] {
+		t.Error("the modest namespace's claim is not in the next batch")
+	}
+	for i, o := range settling {
+		if !batch[o] {
+			t.Fatalf("settling operation %d is not in the next batch", i)
+		}
+	}
+}
+
+func TestSettlingGoesFirstAndLeavesClaimsAQuarter(t *testing.T) {
+	in := newIntake()
+	for range maxBatchOps {
+		mustPut(t, in, queued(classClaim, "a", opBytes), queued(classSettle, "a", opBytes))
+	}
+	batch := in.take(nil)
+	if len(batch) != maxBatchOps {
+		t.Fatalf("a batch of %d, want %d", len(batch), maxBatchOps)
+	}
+	for i, o := range batch {
+		want := classSettle
+		if i >= maxBatchOps*3/4 {
+			want = classClaim
+		}
+		if o.class != want {
+			t.Fatalf("operation %d is of class %d, want %d", i, o.class, want)
+		}
+	}
+}
+
+func TestGreedyLookupsDoNotDelayOthersCompletes(t *testing.T) {
+	in := newIntake()
+	for range 5_000 {
+		mustPut(t, in, queued(classSettle, "greedy", opBytes))
+	}
+	modest := queued(classSettle, "modest", opBytes)
+	mustPut(t, in, modest)
+	if batch := in.take(nil); batch[1] != modest {
+		t.Error("the modest namespace is not served in turn")
+	}
+}
+
+func TestOrderWithinANamespaceIsKept(t *testing.T) {
+	in := newIntake()
+	var want []*op
+	for range 3 * maxBatchOps {
+		o := queued(classClaim, "a", opBytes)
+		want = append(want, o)
+		mustPut(t, in, o)
+	}
+	var got []*op
+	for len(got) < len(want) {
+		got = in.take(got)
+	}
+	for i := range want {
+		if got[i] != want[i] {
+			t.Fatalf("operation %d is out of order", i)
+		}
+	}
+}
+
+func TestBatchIsBoundedInBytes(t *testing.T) {
+	in := newIntake()
+	for i := range 100 {
+		mustPut(t, in, queued(classSettle, fmt.Sprint("ns-", i%4), store.MaxOutcomeBytes))
+	}
+	if n := len(in.take(nil)); n != maxBatchBytes/store.MaxOutcomeBytes {
+		t.Errorf("a batch of %d outcomes of the largest size, want %d", n, maxBatchBytes/store.MaxOutcomeBytes)
+	}
+}
+
+func TestFullQueueRefuses(t *testing.T) {
+	tests := map[string]struct {
+		fill func(*intake)
+		o    *op
+	}{
+		"operations of a namespace": {func(in *intake) {
+			for range maxQueuedOpsNamespace {
+				_ = in.put(queued(classClaim, "a", 1))
+			}
+		}, queued(classClaim, "a", 1)},
+		"bytes of a namespace": {func(in *intake) {
+			_ = in.put(queued(classClaim, "a", maxQueuedBytesNamespace))
+		}, queued(classClaim, "a", 1)},
+		"operations of all": {func(in *intake) {
+			for i := range maxQueuedOps {
+				_ = in.put(queued(classClaim, fmt.Sprint(i%100), 1))
+			}
+		}, queued(classClaim, "another", 1)},
+		"bytes of all": {func(in *intake) {
+			for i := range 4 {
+				_ = in.put(queued(classClaim, fmt.Sprint(i), maxQueuedBytes/4))
+			}
+		}, queued(classClaim, "another", 1)},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			in := newIntake()
+			tt.fill(in)
+			err := in.put(tt.o)
+			var refusal *store.Error
+			if !errors.Is(err, store.ErrOverloaded) || !errors.As(err, &refusal) || refusal.RetryAfter <= 0 {
+				t.Errorf("put: %v, want ErrOverloaded with a hint", err)
+			}
+			if err := in.put(queued(classSettle, "a", 1)); err != nil {
+				t.Errorf("claims keep out what settles: %v", err)
+			}
+			if err := in.put(queued(classClaim, "", 1)); err != nil {
+				t.Errorf("the store's own work is refused: %v", err)
+			}
+		})
+	}
+}
+
+func TestRoomComesBack(t *testing.T) {
+	in := newIntake()
+	mustPut(t, in, queued(classClaim, "a", maxQueuedBytesNamespace))
+	in.take(nil)
+	mustPut(t, in, queued(classClaim, "a", maxQueuedBytesNamespace))
+}
+
+func TestClosedIntakeGivesWhatItHas(t *testing.T) {
+	in := newIntake()
+	mustPut(t, in, queued(classClaim, "a", 1))
+	in.close()
+	if n := len(in.take(nil)); n != 1 {
+		t.Errorf("took %d, want 1", n)
+	}
+	if n := len(in.take(nil)); n != 0 {
+		t.Errorf("took %d from an empty intake", n)
+	}
+	if err := in.put(queued(classClaim, "a", 1)); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("put after close: %v", err)
+	}
+}
