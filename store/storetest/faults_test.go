@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/idemd/idemd/store"
 )
@@ -16,6 +17,57 @@ var faults = []fault{
 		g.LeaseExpiresAt = f.clock.Now().Add(g.LeaseRemaining)
 		f.poke(req.Key, func(rec *store.Record) { rec.LeaseEnd = g.LeaseExpiresAt })
 	})},
+	{name: "a lease that stands is taken over", catchers: []string{"S1 one unexpired", "31 "}, claim: func(f *faulty, req store.ClaimRequest, next claimFunc) (store.ClaimAnswer, error) {
+		now := f.clock.Now()
+		f.poke(req.Key, func(rec *store.Record) {
+			if rec.AttemptID != req.AttemptID {
+				rec.LeaseEnd, rec.LapsePolicy = now, store.Takeover
+			}
+		})
+		return next(req)
+	}},
+	{name: "a killed holder keeps the key", catchers: []string{"11 ", "L1 "}, claim: afterGrant(func(f *faulty, req store.ClaimRequest, _ *store.Granted) {
+		f.poke(req.Key, func(rec *store.Record) { rec.LeaseEnd = rec.LeaseEnd.Add(time.Hour) })
+	})},
+	{name: "a lease counts from the intent time", catchers: []string{"15 "}, claim: func(f *faulty, req store.ClaimRequest, next claimFunc) (store.ClaimAnswer, error) {
+		answer, err := next(req)
+		if answer.Granted != nil && !req.IntentTime.IsZero() {
+			answer.Granted.LeaseExpiresAt = req.IntentTime.Add(answer.Granted.LeaseRemaining)
+			f.poke(req.Key, func(rec *store.Record) { rec.LeaseEnd = answer.Granted.LeaseExpiresAt })
+		}
+		return answer, err
+	}},
+	{name: "a losing Claim touches the record", catchers: []string{"20 "}, claim: func(f *faulty, req store.ClaimRequest, next claimFunc) (store.ClaimAnswer, error) {
+		answer, err := next(req)
+		if answer.InProgress != nil {
+			f.poke(req.Key, func(rec *store.Record) { rec.Fingerprint = req.Fingerprint })
+		}
+		return answer, err
+	}},
+	{name: "no fingerprint matches every one", catchers: []string{"02 ", "04 "}, claim: func(f *faulty, req store.ClaimRequest, next claimFunc) (store.ClaimAnswer, error) {
+		if rec := f.peek(req.Key); rec != nil && req.Fingerprint == (store.Fingerprint{}) {
+			req.Fingerprint = rec.Fingerprint
+		}
+		return next(req)
+	}},
+	{name: "a fence is the time and nothing else", catchers: []string{"S2 fences grow while"}, claim: afterGrant(func(f *faulty, req store.ClaimRequest, g *store.Granted) {
+		g.Fence = g.GrantedAt.UnixMicro()
+		f.poke(req.Key, func(rec *store.Record) { rec.Fence = g.Fence })
+	})},
+	{name: "a restart forgets the time", catchers: []string{"S2 fences grow when", "S7 time goes on"}, unmodeled: true, amnesia: true},
+	{name: "a Complete sent again is refused", catchers: []string{"L2 ", "18 "}, complete: func(f *faulty, req store.CompleteRequest, next completeFunc) (store.CompleteAnswer, error) {
+		if rec := f.peek(req.Key); rec != nil && rec.State == store.StateCompleted && rec.Fence == req.Fence {
+			return store.CompleteAnswer{}, store.Refuse(store.ErrAlreadyCompleted, "")
+		}
+		return next(req)
+	}},
+	{name: "a policy changes what was granted", catchers: []string{"a grant keeps"}, renew: func(f *faulty, req store.RenewRequest, next renewFunc) (store.RenewAnswer, error) {
+		f.mu.Lock()
+		limit := f.namespaces[req.Key.Namespace].MaxAttempt
+		f.mu.Unlock()
+		f.poke(req.Key, func(rec *store.Record) { rec.AttemptLimit = rec.GrantedAt.Add(limit) })
+		return next(req)
+	}},
 	{name: "a mismatch gets the outcome", catchers: []string{"S8 "}, claim: func(f *faulty, req store.ClaimRequest, next claimFunc) (store.ClaimAnswer, error) {
 		answer, err := next(req)
 		if rec := f.peek(req.Key); errors.Is(err, store.ErrFingerprintMismatch) && rec.State == store.StateCompleted {
@@ -69,6 +121,13 @@ var faults = []fault{
 		answer, err := next(req)
 		if err == nil {
 			f.poke(req.Key, func(rec *store.Record) { rec.ExpiresAt = answer.ExpiresAt.Add(-time.Second) })
+		}
+		return answer, err
+	}},
+	{name: "an outcome answers a microsecond too long", catchers: []string{"36 ", "S4 "}, complete: func(f *faulty, req store.CompleteRequest, next completeFunc) (store.CompleteAnswer, error) {
+		answer, err := next(req)
+		if err == nil {
+			f.poke(req.Key, func(rec *store.Record) { rec.ExpiresAt = answer.ExpiresAt.Add(time.Microsecond) })
 		}
 		return answer, err
 	}},
@@ -184,6 +243,19 @@ var faults = []fault{
 	}},
 	{name: "parts of a key are joined", catchers: []string{"07 "}, unmodeled: true, key: func(key store.Key) store.Key {
 		return store.Key{Namespace: key.Namespace, ID: key.Scope + "|" + key.ID + "|" + key.Entity}
+	}},
+	{name: "ids are cut to their limit", catchers: []string{"08 "}, unmodeled: true, key: func(key store.Key) store.Key {
+		key.ID = key.ID[:min(len(key.ID), store.MaxIDBytes)]
+		return key
+	}},
+	{name: "control characters are dropped", catchers: []string{"09 control"}, unmodeled: true, key: func(key store.Key) store.Key {
+		key.ID = strings.Map(func(r rune) rune {
+			if unicode.IsControl(r) {
+				return -1
+			}
+			return r
+		}, key.ID)
+		return key
 	}},
 	{name: "case is folded", catchers: []string{"09 bytes"}, unmodeled: true, key: func(key store.Key) store.Key {
 		key.ID = strings.ToLower(key.ID)

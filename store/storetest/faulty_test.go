@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/idemd/idemd/store"
 )
@@ -37,6 +38,7 @@ type fault struct {
 	maintain func(f *faulty)
 	source   func(*Clock) store.ClockSource
 	unfenced bool // ForceRelease leaves fence and attempt as they are
+	amnesia  bool // a restart forgets the latest time that it acted on
 }
 
 type (
@@ -57,7 +59,15 @@ func (ft fault) factory(testing.TB) *Instance {
 	if ft.key == nil {
 		ft.key = func(key store.Key) store.Key { return key }
 	}
-	return &Instance{Backend: &faulty{Memory: NewMemory(source), fault: ft}, Clock: clock}
+	f := &faulty{Memory: NewMemory(source), fault: ft}
+	reopen := func() {
+		floor := f.clock.Now()
+		if ft.amnesia {
+			floor = time.Time{}
+		}
+		f.clock = store.NewSteadyClock(source, floor)
+	}
+	return &Instance{Backend: f, Clock: clock, Reopen: reopen}
 }
 
 func (f *faulty) Claim(ctx context.Context, req store.ClaimRequest) (store.ClaimAnswer, error) {
@@ -209,6 +219,15 @@ func (r *recorder) Log(...any)                        {}
 func (r *recorder) Logf(string, ...any)               {}
 func (r *recorder) Cleanup(f func())                  { r.cleanups = append(r.cleanups, f) }
 
+// TestNoFault shows that what wraps the faults has none itself.
+func TestNoFault(t *testing.T) {
+	sound := fault{}
+	t.Run("Model", func(t *testing.T) { RunRapid(t, sound.factory) })
+	for _, list := range [][]check{promises, cases, contract} {
+		runChecks(t, list, sound.factory)
+	}
+}
+
 // TestSeededFaults shows that the suite can fail.
 func TestSeededFaults(t *testing.T) {
 	for name, value := range map[string]string{
@@ -251,7 +270,7 @@ func setFlag(t *testing.T, name, value string) {
 // checkNamed finds the one check whose name starts so.
 func checkNamed(t *testing.T, prefix string) check {
 	t.Helper()
-	for _, list := range [][]check{promises, cases} {
+	for _, list := range [][]check{promises, cases, contract} {
 		for _, c := range list {
 			if strings.HasPrefix(c.name, prefix) {
 				return c

@@ -1,0 +1,25 @@
+package storetest
+
+import "testing"
+
+// Run is the whole suite: the golden scripts of the table, the model with random
+// operations, what the interfaces say beside the table, the promises and the faults met
+// in the field. Each check gets a fresh instance from the factory and does not sleep; time
+// is the instance's Clock.
+//
+// It runs over anything that is a [store.Backend], a client of a server included, where
+// two things are not compared: HeldFor, which is real time, and, if the instance says
+// AttemptsHidden, the attempt ids in inspected records.
+func Run(t *testing.T, factory Factory) {
+	t.Run("Golden", func(t *testing.T) { RunGolden(t, factory) })
+	t.Run("Model", func(t *testing.T) { RunRapid(t, factory) })
+	t.Run("Contract", func(t *testing.T) { runChecks(t, contract, factory) })
+	t.Run("Promises", func(t *testing.T) { runChecks(t, promises, factory) })
+	t.Run("Cases", func(t *testing.T) { runChecks(t, cases, factory) })
+}
+
+func runChecks(t *testing.T, checks []check, factory Factory) {
+	for _, c := range checks {
+		t.Run(c.name, func(t *testing.T) { c.run(t, factory) })
+	}
+}

@@ -1,0 +1,255 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/idemd/idemd/store"
+)
+
+// contract are checks of what the interfaces of package store say beside the table.
+var contract = []check{
+	{"namespaces are kept", on(contractNamespaces)},
+	{"bad namespaces are refused", on(contractBadNamespaces)},
+	{"a longer retention does not revive", on(contractLongerRetention)},
+	{"entity rules", on(contractEntityRules)},
+	{"a grant keeps what it stamped", on(contractStamps)},
+	{"records are listed in pages", on(contractPages)},
+	{"buckets are slices of their tier", on(contractBuckets)},
+	{"requests of a context that is gone", on(contractContext)},
+}
+
+func contractNamespaces(r *rig) {
+	made := r.createNamespace(store.Namespace{Name: "a-1", Retention: 2 * time.Hour})
+	want := store.Namespace{Name: "a-1", Tier: store.TierDay, Retention: 2 * time.Hour, LapsePolicy: store.Takeover,
+		Lease: store.DefaultLease, MaxLease: store.MaxLease, MaxAttempt: store.DefaultMaxAttempt,
+		MaxOutcomeBytes: store.MaxOutcomeBytes, CreatedAt: Start, UpdatedAt: Start}
+	r.sameNamespace("created", made, want)
+	r.Clock.Advance(time.Minute)
+	r.sameNamespace("created again", r.createNamespace(store.Namespace{Name: "a-1", Retention: 2 * time.Hour}), want)
+	_, err := r.CreateNamespace(r.ctx, store.Namespace{Name: "a-1", Retention: 3 * time.Hour})
+	r.refusedAs("creating it with other settings", err, store.ErrNamespaceExists)
+
+	changed := want
+	changed.Retention, changed.LapsePolicy, changed.Lease = time.Hour, store.Hold, time.Minute
+	r.updateNamespace(changed)
+	changed.UpdatedAt = Start.Add(time.Minute)
+	r.reopen()
+	kept, err := r.GetNamespace(r.ctx, "a-1")
+	if err != nil {
+		r.Fatalf("GetNamespace: %v", err)
+	}
+	r.sameNamespace("updated", kept, changed)
+
+	_, err = r.GetNamespace(r.ctx, "nobody")
+	r.refusedAs("getting one that does not exist", err, store.ErrNamespaceUnknown)
+	_, err = r.UpdateNamespace(r.ctx, store.Namespace{Name: "nobody"})
+	r.refusedAs("updating one that does not exist", err, store.ErrNamespaceUnknown)
+	_, err = r.ListRecords(r.ctx, store.ListRequest{Namespace: "nobody"})
+	r.refusedAs("listing one that does not exist", err, store.ErrNamespaceUnknown)
+	list, err := r.ListNamespaces(r.ctx)
+	if err != nil {
+		r.Fatalf("ListNamespaces: %v", err)
+	}
+	var names []string
+	for _, ns := range list {
+		names = append(names, ns.Name)
+	}
+	if want := []string{"a-1", store.DefaultNamespace, hourHold, hourTakeover}; !slices.Equal(names, want) {
+		r.Fatalf("namespaces: want %q, got %q", want, names)
+	}
+}
+
+// sameNamespace compares all but PastRetentions, which only the store reads.
+func (r *rig) sameNamespace(what string, got, want store.Namespace) {
+	r.Helper()
+	type times struct{ created, updated, floor instant }
+	equal(r, what+": times", times{at(got.CreatedAt), at(got.UpdatedAt), at(got.RecoveryFloor)},
+		times{at(want.CreatedAt), at(want.UpdatedAt), at(want.RecoveryFloor)})
+	for _, ns := range []*store.Namespace{&got, &want} {
+		ns.CreatedAt, ns.UpdatedAt, ns.RecoveryFloor, ns.PastRetentions = time.Time{}, time.Time{}, time.Time{}, nil
+	}
+	if !got.SameSettings(want) || got.Tier != want.Tier || got.Name != want.Name {
+		r.Fatalf("%s: want %+v, got %+v", what, want, got)
+	}
+}
+
+func (r *rig) refusedAs(what string, err, sentinel error) {
+	r.Helper()
+	equal(r, what, refusalOf(err).Refusal, sentinel)
+}
+
+func contractBadNamespaces(r *rig) {
+	for name, bad := range map[string]store.Namespace{
+		"name":              {Name: "A"},
+		"retention":         {Name: "n", Retention: time.Minute - 1},
+		"long retention":    {Name: "n", Retention: 35*24*time.Hour + 1},
+		"beyond the tier":   {Name: "n", Tier: store.TierHour, Retention: time.Hour + 1},
+		"short lease":       {Name: "n", Lease: time.Second - 1},
+		"lease beyond max":  {Name: "n", Lease: 2 * time.Minute, MaxLease: time.Minute},
+		"max lease":         {Name: "n", MaxLease: 15*time.Minute + 1},
+		"max attempt":       {Name: "n", Tier: store.TierHour, MaxAttempt: 15*time.Minute + 1},
+		"max outcome bytes": {Name: "n", MaxOutcomeBytes: store.MaxOutcomeBytes + 1},
+	} {
+		_, err := r.CreateNamespace(r.ctx, bad)
+		r.refusedAs(name, err, store.ErrInvalidArgument)
+		_, err = r.GetNamespace(r.ctx, bad.Name)
+		if err == nil {
+			r.Fatalf("%s: a refused namespace exists", name)
+		}
+	}
+	before, err := r.GetNamespace(r.ctx, hourTakeover)
+	if err != nil {
+		r.Fatalf("GetNamespace: %v", err)
+	}
+	tooLong, otherTier := before, before
+	tooLong.Retention = 2 * time.Hour // more than its tier allows
+	otherTier.Tier, otherTier.Retention = store.TierDay, 2*time.Hour
+	for _, bad := range []store.Namespace{tooLong, otherTier} {
+		_, err = r.UpdateNamespace(r.ctx, bad)
+		r.refusedAs("an update that its tier does not allow", err, store.ErrInvalidArgument)
+	}
+	after, err := r.GetNamespace(r.ctx, hourTakeover)
+	if err != nil {
+		r.Fatalf("GetNamespace: %v", err)
+	}
+	r.sameNamespace("after a refused update", after, before)
+}
+
+// contractLongerRetention: an intent whose outcome was forgotten under the old retention
+// stays too old under a longer one.
+func contractLongerRetention(r *rig) {
+	c := claim(takeoverKey, "a")
+	c.Intent = at(Start)
+	h := holder{"a", r.do(c, "granted").Fence}
+	r.do(complete(takeoverKey, h, done), "recorded")
+	r.Clock.Advance(3 * time.Minute)
+	r.refuse(c, store.ErrKeyExpired)
+	longer := machineSpaces()[hourTakeover]
+	longer.retention = time.Hour
+	r.updateNamespace(longer.namespace(hourTakeover))
+	r.reopen()
+	r.refuse(c, store.ErrKeyExpired)
+	r.Clock.Advance(10 * time.Minute)
+	c.Key.ID, c.Intent = "newer", at(r.Clock.Wall().Add(-5*time.Minute))
+	r.do(c, "granted")
+}
+
+func contractEntityRules(r *rig) {
+	rules := map[store.EntityRule][2]error{ // without and with an entity
+		store.EntityOptional:  {nil, nil},
+		store.EntityRequired:  {store.ErrInvalidArgument, nil},
+		store.EntityForbidden: {nil, store.ErrInvalidArgument},
+	}
+	for rule, want := range rules {
+		ns := store.Namespace{Name: [...]string{"optional", "required", "forbidden"}[rule], Entity: rule}
+		r.createNamespace(ns)
+		for i, entity := range []string{"", "e"} {
+			got := claim(store.Key{Namespace: ns.Name, ID: "k", Entity: entity}, "a").perform(r.ctx, r.Backend)
+			equal(r, ns.Name+" with entity "+entity, got.Refusal, want[i])
+		}
+	}
+}
+
+// contractStamps changes a namespace under a holder.
+func contractStamps(r *rig) {
+	h := r.grant(takeoverKey, "a")
+	before := r.record(takeoverKey)
+	changed := machineSpaces()[hourTakeover]
+	changed.retention, changed.hold, changed.maxAttempt, changed.maxLease = time.Minute, true, 30*time.Second, 30*time.Second
+	r.updateNamespace(changed.namespace(hourTakeover))
+	r.unchanged(takeoverKey, before, "a change of its namespace")
+	renewed := renew(takeoverKey, h)
+	renewed.Lease = 30 * time.Second
+	for range 3 {
+		r.Clock.Advance(9 * time.Second)
+		r.do(renewed, "renewed")
+	}
+	equal(r, "lease end", r.record(takeoverKey).LeaseEnd, at(Start).add(57*time.Second))
+	r.lapse(takeoverKey)
+	r.do(claim(takeoverKey, "b"), "granted") // TAKEOVER was stamped
+	after := r.record(takeoverKey)
+	equal(r, "policy of the next grant", after.Policy, store.Hold)
+	equal(r, "retention of the next grant", after.Retention, time.Minute)
+	equal(r, "limit of the next grant", after.Limit, after.GrantedAt.add(30*time.Second))
+}
+
+func contractPages(r *rig) {
+	want := map[store.Key]store.State{}
+	for i, id := range attemptNames(25) {
+		key := store.Key{Namespace: hourTakeover, Scope: "s", ID: id}
+		h := r.grant(key, "a")
+		want[key] = store.StateInProgress
+		switch i % 3 {
+		case 1:
+			r.do(complete(key, h, done), "recorded")
+			want[key] = store.StateCompleted
+		case 2:
+			r.do(release(key, h, store.EffectNone), "released")
+			want[key] = store.StateReleased
+		}
+	}
+	r.grant(holdKey, "a") // of another namespace
+	for _, size := range []int{0, 1, 7, 25, 1000} {
+		records, err := listAll(r.ctx, r.Backend, store.ListRequest{Namespace: hourTakeover, PageSize: size})
+		if err != nil {
+			r.Fatalf("ListRecords: %v", err)
+		}
+		got := map[store.Key]store.State{}
+		for _, rec := range records {
+			got[rec.Key] = rec.State
+			equal(r, "state of "+rec.Key.ID, rec.State, want[rec.Key])
+		}
+		equal(r, "records", len(records), len(want))
+		equal(r, "keys", len(got), len(want))
+	}
+	for _, bad := range []store.ListRequest{
+		{Namespace: hourTakeover, PageSize: -1}, {Namespace: hourTakeover, PageSize: store.MaxPageSize + 1}, {Namespace: ""},
+		{Namespace: hourTakeover, Filter: store.Filter{State: 9}},
+	} {
+		_, err := r.ListRecords(r.ctx, bad)
+		r.refusedAs("a bad listing", err, store.ErrInvalidArgument)
+	}
+}
+
+func contractBuckets(r *rig) {
+	for range 3 {
+		for _, key := range []store.Key{takeoverKey, holdKey, {Namespace: store.DefaultNamespace, ID: "k"}} {
+			claim(key, "a").perform(r.ctx, r.Backend)
+		}
+		r.Clock.Advance(7 * time.Hour)
+		r.maintain()
+	}
+	buckets, err := r.Buckets(r.ctx)
+	if err != nil {
+		r.Fatalf("Buckets: %v", err)
+	}
+	for i, b := range buckets {
+		equal(r, "width of a bucket", b.End.Sub(b.Start), b.Tier.BucketWidth())
+		if b.DropAfter.Before(b.End) {
+			r.Fatalf("a bucket that ends at %v can be dropped at %v", b.End, b.DropAfter)
+		}
+		if i > 0 && (b.Tier < buckets[i-1].Tier || b.Tier == buckets[i-1].Tier && b.Start.Before(buckets[i-1].End)) {
+			r.Fatalf("buckets overlap or are not in order: %+v, %+v", buckets[i-1], b)
+		}
+	}
+}
+
+// contractContext: an operation whose context is gone says so, or that its effect is not
+// known, or is answered as always; it is never refused for another reason.
+func contractContext(r *rig) {
+	h := r.grant(takeoverKey, "a")
+	gone, cancel := context.WithCancel(r.ctx)
+	cancel()
+	for _, c := range []call{
+		claim(takeoverKey, "a"), renew(takeoverKey, h), lookup(takeoverKey), inspect(takeoverKey), complete(takeoverKey, h, done),
+	} {
+		got := c.perform(gone, r.Backend)
+		if got.Refusal != nil && !errors.Is(got.Refusal, context.Canceled) && !got.unknown() {
+			r.Fatalf("%s with a context that is gone: %v", c.Kind, got.Refusal)
+		}
+	}
+	r.do(complete(takeoverKey, h, done), "recorded")
+}
