@@ -5,15 +5,15 @@
 //
 //   - server.go: [Config], [Server], Serve and Shutdown; options.go: the limits of gRPC.
 //   - keys.go, admin.go: the two services, thin: read the message, validate, ask, answer.
-//   - held.go: how long a request was in the server's hands, which holders count with.
+//   - asking.go: how the backend is asked, and how long a request was held before.
+//   - counted.go, metrics*.go: what is counted, and the meaning of each label.
 //   - intercept.go: what every call goes through: recovery, status and log.
-//   - metrics*.go: what is counted, and the meaning of each label.
 //   - health.go, http.go: gRPC health, /healthz and /metrics.
 //   - listen.go: plain text stays on this machine unless allowed by name.
 //
 // # What stands over what
 //
-// From the call inwards: interceptors, service, counting of answers, waiting
-// ([store.Waiter]), held for and store latency, the backend. The server never closes the
-// backend: its owner does, after Shutdown has returned.
+// From the call inwards: interceptors, service, counting, waiting ([store.Waiter]), asking,
+// the backend. The server never closes the backend: its owner does, after Shutdown has
+// returned.
 package server

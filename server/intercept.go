@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"time"
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
 	"google.golang.org/grpc"
@@ -141,7 +142,7 @@ func causeOf(err error) error {
 // about says which call a line is about.
 func about(ctx context.Context, req any, method string) []slog.Attr {
 	attrs := make([]slog.Attr, 0, 8)
-	attrs = append(attrs, slog.String("method", method), slog.Duration("duration", sinceReceipt(ctx)))
+	attrs = append(attrs, slog.String("method", method), slog.Duration("duration", heldUntil(ctx, time.Now())))
 	key := keyOf(req)
 	if key.Validate() != nil { // none, or one whose parts may be anything
 		return attrs

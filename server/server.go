@@ -42,6 +42,7 @@ type Server struct {
 	grpc   *grpc.Server
 	admin  *http.Server
 	waiter *store.Waiter
+	top    store.Backend // what the services ask
 	health *health
 
 	serving atomic.Bool
@@ -66,6 +67,7 @@ func New(config Config) (*Server, error) {
 	s := &Server{config: config, health: newHealth(config.Backend)}
 	s.admin = newAdminHTTP(s.health, config.Metrics.registry)
 	s.grpc = grpc.NewServer(append(limits(), s.options()...)...)
+	s.stack()
 	s.register()
 	return s, nil
 }
@@ -75,16 +77,23 @@ func (s *Server) options() []grpc.ServerOption {
 	return append(c.options(), grpc.InTapHandle(received))
 }
 
-// register puts the services over the backend.
-func (s *Server) register() {
+// stack puts the parts of the server over the backend.
+func (s *Server) stack() {
 	metrics := s.config.Metrics
-	inner := holding{&timed{Backend: s.config.Backend, metrics: metrics}}
+	inner := &asking{Backend: s.config.Backend, metrics: metrics}
 	s.waiter = store.NewWaiter(inner, store.WaiterOptions{MaxWaiting: s.config.MaxWaiting})
 	waiting := s.waiter.Waiting
 	metrics.waiting.Store(&waiting)
-	outer := &counted{Backend: inner, keys: s.waiter, metrics: metrics}
-	pb.RegisterIdempotencyServiceServer(s.grpc, &keyService{keys: outer, metrics: metrics})
-	pb.RegisterAdminServiceServer(s.grpc, &adminService{backend: outer, metrics: metrics})
+	s.top = &counted{Backend: inner, keys: s.waiter, metrics: metrics}
+}
+
+func (s *Server) keyService() *keyService {
+	return &keyService{keys: s.top, metrics: s.config.Metrics}
+}
+
+func (s *Server) register() {
+	pb.RegisterIdempotencyServiceServer(s.grpc, s.keyService())
+	pb.RegisterAdminServiceServer(s.grpc, &adminService{backend: s.top, metrics: s.config.Metrics})
 	healthpb.RegisterHealthServer(s.grpc, s.health)
 }
 

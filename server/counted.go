@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"time"
 
 	"github.com/idemd/idemd/store"
 )
@@ -101,40 +100,4 @@ func (c *counted) Buckets(ctx context.Context) ([]store.Bucket, error) {
 	list, err := c.Backend.Buckets(ctx)
 	c.metrics.done(opListBuckets, "", err)
 	return list, err
-}
-
-// timed measures how long a backend takes.
-type timed struct {
-	store.Backend
-	metrics *Metrics
-}
-
-// observe is called when an operation that began at start has ended.
-func (t *timed) observe(op operation, start time.Time) {
-	t.metrics.store[op].Observe(time.Since(start).Seconds())
-}
-
-func (t *timed) Claim(ctx context.Context, req store.ClaimRequest) (store.ClaimAnswer, error) {
-	defer t.observe(opClaim, time.Now())
-	return t.Backend.Claim(ctx, req)
-}
-
-func (t *timed) Renew(ctx context.Context, req store.RenewRequest) (store.RenewAnswer, error) {
-	defer t.observe(opRenew, time.Now())
-	return t.Backend.Renew(ctx, req)
-}
-
-func (t *timed) Complete(ctx context.Context, req store.CompleteRequest) (store.CompleteAnswer, error) {
-	defer t.observe(opComplete, time.Now())
-	return t.Backend.Complete(ctx, req)
-}
-
-func (t *timed) Release(ctx context.Context, req store.ReleaseRequest) (store.ReleaseAnswer, error) {
-	defer t.observe(opRelease, time.Now())
-	return t.Backend.Release(ctx, req)
-}
-
-func (t *timed) Lookup(ctx context.Context, req store.LookupRequest) (store.LookupAnswer, error) {
-	defer t.observe(opLookup, time.Now())
-	return t.Backend.Lookup(ctx, req)
 }

@@ -1,0 +1,108 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"google.golang.org/grpc/tap"
+
+	"github.com/idemd/idemd/store"
+)
+
+// maxStoreTime is how long a backend has to answer when the caller set no deadline.
+const maxStoreTime = 10 * time.Second
+
+// received notes when a call arrived, as soon as its headers are read.
+func received(ctx context.Context, _ *tap.Info) (context.Context, error) {
+	return context.WithValue(ctx, receiptKey{}, time.Now()), nil
+}
+
+type receiptKey struct{}
+
+// heldUntil is how long before t the call of ctx arrived; zero if it did not come over
+// gRPC.
+func heldUntil(ctx context.Context, t time.Time) time.Duration {
+	at, ok := ctx.Value(receiptKey{}).(time.Time)
+	if !ok {
+		return 0
+	}
+	return t.Sub(at)
+}
+
+// asking is how the server asks its backend: it measures how long that takes, gives up a
+// little before the caller would, so that the caller is told that the store is
+// unavailable, and adds to HeldFor.
+//
+// HeldFor grows by how long the request was in the server's hands before the backend got
+// it; it waited for another attempt, say. A holder adds HeldFor to the instant at which
+// it sent the request, so too much of it would let the holder act after its lease. That
+// is why the time until the backend's answer does not count: part of it comes after the
+// decision. What the backend knows of the time before its decision it puts in itself.
+type asking struct {
+	store.Backend
+	metrics *Metrics
+}
+
+// ask asks the backend once.
+func ask[R, A any](ctx context.Context, m *Metrics, op operation, req R, method func(context.Context, R) (A, error), start time.Time) (A, error) {
+	bounded, cancel := context.WithDeadline(ctx, start.Add(storeTime(ctx, start)))
+	defer cancel()
+	answer, err := method(bounded, req)
+	m.store[op].Observe(time.Since(start).Seconds())
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil && errors.Is(err, bounded.Err()) {
+		err = &store.Error{
+			Sentinel: store.ErrUnavailable,
+			Detail:   "the store did not answer in time; send it again with the same attempt id",
+			Cause:    err,
+		}
+	}
+	return answer, err
+}
+
+// storeTime is how long a backend has to answer: a little less than the caller waits.
+func storeTime(ctx context.Context, start time.Time) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return maxStoreTime
+	}
+	left := deadline.Sub(start)
+	return min(left-min(left/10, 100*time.Millisecond), maxStoreTime)
+}
+
+// Claim implements [store.Store].
+func (a *asking) Claim(ctx context.Context, req store.ClaimRequest) (store.ClaimAnswer, error) {
+	start := time.Now()
+	answer, err := ask(ctx, a.metrics, opClaim, req, a.Backend.Claim, start)
+	if answer.Granted != nil {
+		granted := *answer.Granted // answers may be shared
+		granted.HeldFor += heldUntil(ctx, start)
+		answer.Granted = &granted
+	}
+	return answer, err
+}
+
+// Renew implements [store.Store].
+func (a *asking) Renew(ctx context.Context, req store.RenewRequest) (store.RenewAnswer, error) {
+	start := time.Now()
+	answer, err := ask(ctx, a.metrics, opRenew, req, a.Backend.Renew, start)
+	if err == nil {
+		answer.HeldFor += heldUntil(ctx, start)
+	}
+	return answer, err
+}
+
+// Complete implements [store.Store].
+func (a *asking) Complete(ctx context.Context, req store.CompleteRequest) (store.CompleteAnswer, error) {
+	return ask(ctx, a.metrics, opComplete, req, a.Backend.Complete, time.Now())
+}
+
+// Release implements [store.Store].
+func (a *asking) Release(ctx context.Context, req store.ReleaseRequest) (store.ReleaseAnswer, error) {
+	return ask(ctx, a.metrics, opRelease, req, a.Backend.Release, time.Now())
+}
+
+// Lookup implements [store.Store].
+func (a *asking) Lookup(ctx context.Context, req store.LookupRequest) (store.LookupAnswer, error) {
+	return ask(ctx, a.metrics, opLookup, req, a.Backend.Lookup, time.Now())
+}

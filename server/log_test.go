@@ -1,0 +1,96 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	pb "github.com/idemd/idemd/proto/idemd/v1"
+	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/storetest"
+)
+
+// The log holds no key, no attempt id and no outcome, whatever is called and however it
+// ends, at any level.
+func TestLogHoldsNoSecrets(t *testing.T) {
+	const secret = "s3cret"
+	clock := storetest.NewClock()
+	r := newRig(t, storetest.NewMemory(clock))
+	c, ctx := r.client(), t.Context()
+	raw := r.connect()
+	keys, admin := pb.NewIdempotencyServiceClient(raw), pb.NewAdminServiceClient(raw)
+
+	outcome := &store.Outcome{
+		Status: []byte(secret), Body: []byte(secret), BodyType: secret,
+		Header: []store.MetadataEntry{{Name: secret, Value: []byte(secret)}},
+	}
+	for _, key := range []store.Key{
+		{Namespace: "default", Scope: secret + "/scope", ID: secret + "-id", Entity: secret + "-entity"},
+		{Namespace: secret, ID: secret},                // no such namespace
+		{Namespace: "default", ID: secret + "\n"},      // refused
+		{Namespace: secret + " is not a name", ID: ""}, // refused
+	} {
+		wire := &pb.Key{Namespace: key.Namespace, Scope: key.Scope, Id: key.ID, Entity: key.Entity}
+		attempt := []byte(secret + "-attempt")
+		print := &pb.Fingerprint{Digest: []byte(secret)}
+		granted, _ := keys.Claim(ctx, &pb.ClaimRequest{Key: wire, AttemptId: attempt, Fingerprint: print})
+		fence := granted.GetGranted().GetFence()
+		_, _ = keys.Claim(ctx, &pb.ClaimRequest{Key: wire, AttemptId: attempt}) // mismatch
+		_, _ = keys.Renew(ctx, &pb.RenewRequest{Key: wire, AttemptId: attempt, Fence: fence})
+		_, _ = keys.Renew(ctx, &pb.RenewRequest{Key: wire, AttemptId: attempt, Fence: fence + 1}) // stale
+		_, _ = keys.Release(ctx, &pb.ReleaseRequest{Key: wire, AttemptId: attempt, Fence: fence, Effect: pb.Effect_EFFECT_UNKNOWN})
+		_, _ = c.InspectRecord(ctx, key)
+		_, _ = c.Resolve(ctx, store.ResolveRequest{Key: key, Outcome: outcome, Actor: "ann", Reason: secret})
+		_, _ = c.ForceRelease(ctx, store.ForceReleaseRequest{Key: key, Actor: "ann", Reason: secret}) // not held
+		_, _ = keys.Complete(ctx, &pb.CompleteRequest{Key: wire, AttemptId: attempt, Fence: fence, Outcome: &pb.Outcome{Body: []byte(secret)}})
+		_, _ = keys.Claim(ctx, &pb.ClaimRequest{Key: wire, AttemptId: []byte("b"), Fingerprint: print}) // completed
+		_, _ = keys.Lookup(ctx, &pb.LookupRequest{Key: wire, Fingerprint: print})
+		_, _ = admin.ListRecords(ctx, &pb.ListRecordsRequest{Namespace: key.Namespace, PageToken: secret})
+		_, _ = admin.GetNamespace(ctx, &pb.GetNamespaceRequest{Name: key.Namespace})
+	}
+	log := r.log.String()
+	// The one place where the word may stand: a namespace with a valid name.
+	if strings.Contains(strings.ReplaceAll(log, "namespace="+secret+" ", ""), secret) {
+		t.Errorf("the log has a secret:\n%s", log)
+	}
+	for _, want := range []string{
+		"call answered", "call refused", "reason=FINGERPRINT_MISMATCH", "reason=STALE_FENCE", "reason=NOT_HELD",
+		"reason=NAMESPACE_UNKNOWN", "reason=INVALID_ARGUMENT", "reason=KEY_REQUIRED", "code=FailedPrecondition", "namespace=default key=",
+		`msg="operator acted" method=/idemd.v1.AdminService/Resolve`, "actor=ann",
+	} {
+		if !strings.Contains(log, want) {
+			t.Errorf("the log does not have %q", want)
+		}
+	}
+}
+
+func TestLogLevels(t *testing.T) {
+	for err, want := range map[error]string{
+		nil:                        "DEBUG",
+		store.ErrStaleFence:        "INFO",
+		store.ErrUnavailable:       "WARN",
+		store.ErrOverloaded:        "WARN",
+		context.DeadlineExceeded:   "WARN",
+		context.Canceled:           "DEBUG",
+		store.ErrRecordCorrupt:     "ERROR",
+		errors.New("what is this"): "ERROR",
+	} {
+		r := newRig(t, &hooked{newMemory(), func(context.Context, operation) error { return err }})
+		_, _ = r.client().Claim(t.Context(), store.ClaimRequest{Key: testKey, AttemptID: "a"})
+		if log := r.log.String(); strings.Count(log, "\n") != 1 || !strings.Contains(log, "level="+want+" ") {
+			t.Errorf("%v is logged as:\n%s", err, log)
+		}
+	}
+}
+
+func TestLogSaysHowLongACallTook(t *testing.T) {
+	r := newRig(t, &hooked{newMemory(), func(context.Context, operation) error { return store.ErrQuota }})
+	_, _ = r.client().Claim(t.Context(), store.ClaimRequest{Key: testKey, AttemptID: "a"})
+	_, rest, _ := strings.Cut(r.log.String(), "duration=")
+	text, _, _ := strings.Cut(rest, " ")
+	if took, err := time.ParseDuration(text); err != nil || took <= 0 {
+		t.Errorf("duration is %q: %v\n%s", text, err, r.log)
+	}
+}

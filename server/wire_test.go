@@ -1,0 +1,41 @@
+package server
+
+import (
+	"context"
+	"testing"
+
+	"github.com/idemd/idemd/client"
+	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/storetest"
+)
+
+// wire is a backend that is reached over gRPC, but for Maintain, which has no call.
+type wire struct {
+	*client.Client
+	local store.Maintainer
+}
+
+// Maintain implements [store.Maintainer].
+func (w wire) Maintain(ctx context.Context) (store.Maintenance, error) { return w.local.Maintain(ctx) }
+
+// overTheWire makes instances that are served, and asked through a client.
+func overTheWire(inner storetest.Factory) storetest.Factory {
+	return func(t testing.TB) *storetest.Instance {
+		local := inner(t)
+		r := newRig(t, local.Backend)
+		served := &storetest.Instance{Backend: wire{r.client(), local.Backend}, Clock: local.Clock, AttemptsHidden: true}
+		if local.Reopen != nil {
+			served.Reopen = func() {
+				r.close()
+				local.Reopen()
+				r = newRig(t, local.Backend)
+				served.Backend = wire{r.client(), local.Backend}
+			}
+		}
+		return served
+	}
+}
+
+func TestConformanceOverTheWire(t *testing.T) {
+	storetest.Run(t, overTheWire(storetest.MemoryFactory))
+}
