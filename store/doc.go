@@ -63,8 +63,9 @@
 // limit and now + lease is beyond it (the lease then runs out at its end). "Lapsed now":
 // the state stays IN_PROGRESS and lease end = min(lease end, now), so that a Release never
 // hides an earlier lapse. A Release adds the attempt to the ended ones, also when lapsed. A
-// Complete takes it off again and clears unsettled. Ended attempts are the last 8, oldest
-// dropped first. Evidence is an event late outcome with the outcome.
+// Complete takes it off again, clears unsettled and that it was released. Ended attempts are
+// the last 8, oldest dropped first. Evidence is an event late outcome with the fence that was
+// sent, the outcome, and the attempt's number if it is the current one.
 //
 // Expires at, with the retention stamped at the grant: completion + retention; release +
 // retention; in progress under TAKEOVER: lease end + retention; under HOLD: never.
@@ -81,5 +82,5 @@
 // grows, the attempt joins the ended ones and its id is cleared, lease end = min(lease end,
 // now), lapse policy TAKEOVER, expires at = now + retention (so that what is unknown stays
 // known as unknown), event force-released. Where an attempt id has been cleared, no attempt
-// and no fence is current.
+// and no fence is current; the next grant's previous fence is the operator's.
 package store

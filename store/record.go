@@ -171,7 +171,7 @@ type Record struct {
 
 	// Unsettled, stamped at the grant, says that an earlier attempt lapsed and nobody
 	// has said what became of it. A record is unsettled as a whole if Unsettled is set
-	// or it is lapsed itself. Completing and releasing as NONE clear it.
+	// or it is lapsed itself. What settles the record clears it.
 	Unsettled bool
 
 	// ReleasedWith is the effect with which the current attempt gave the key up;
@@ -214,7 +214,8 @@ type Event struct {
 	At   time.Time
 	Kind EventKind
 	// Fence and AttemptNumber are those of the attempt that the event is about: the
-	// one that lapsed, came late, or was ended.
+	// one that lapsed, came late, or was ended. The number is zero if it is not known
+	// any more: a late outcome under a fence that is not the current one.
 	Fence         int64
 	AttemptNumber int
 	// NewFence is the fence after the event; zero if it did not change.

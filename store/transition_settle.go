@@ -124,12 +124,17 @@ func current(old *Record, attemptID string, fence int64, now time.Time) (*Record
 	return rec, nil
 }
 
-// evidence keeps an outcome that came too late to count.
+// evidence keeps an outcome that came too late to count. Which attempt a fence that is not
+// current belonged to is not known any more.
 func evidence(rec *Record, req CompleteRequest, now time.Time) Change {
 	if rec == nil {
 		return Change{}
 	}
-	return Change{Event: &Event{At: now, Kind: EventLateOutcome, Fence: req.Fence, Outcome: req.Outcome}}
+	event := &Event{At: now, Kind: EventLateOutcome, Fence: req.Fence, Outcome: req.Outcome}
+	if rec.holds(req.AttemptID, req.Fence) {
+		event.AttemptNumber = rec.AttemptNumber
+	}
+	return Change{Event: event}
 }
 
 // event starts an event about the record's current attempt.
