@@ -1,6 +1,8 @@
 package storepb
 
 import (
+	"errors"
+
 	pb "github.com/idemd/idemd/proto/idemd/v1"
 	"github.com/idemd/idemd/store"
 )
@@ -58,8 +60,14 @@ func NamespaceFromProto(m *pb.Namespace) (store.Namespace, error) {
 	return ns, r.err
 }
 
-// NamespaceAnswerFromProto returns the namespace of an answer, or ErrInternal.
+var errNoNamespace = errors.New("the namespace is missing")
+
+// NamespaceAnswerFromProto returns the namespace of an answer, or ErrInternal, also if there
+// is none.
 func NamespaceAnswerFromProto(m *pb.Namespace) (store.Namespace, error) {
+	if m == nil {
+		return store.Namespace{}, notUnderstood(errNoNamespace)
+	}
 	ns, err := NamespaceFromProto(m)
 	if err != nil {
 		return store.Namespace{}, notUnderstood(err)

@@ -40,11 +40,11 @@ func RecordToProto(rec *store.Record, now time.Time) *pb.Record {
 	return m
 }
 
-// RecordFromProto returns the record of a message, or ErrInternal; nil for nil. Its
-// AttemptID is empty, and so is each of its Ended attempts, which only count.
+// RecordFromProto returns the record of a message, or ErrInternal, also if there is no
+// message. Its AttemptID is empty, and so is each of its Ended attempts, which only count.
 func RecordFromProto(m *pb.Record) (*store.Record, error) {
 	if m == nil {
-		return nil, nil
+		return nil, notUnderstood(errNoRecord)
 	}
 	var r reader
 	rec := &store.Record{
@@ -67,8 +67,13 @@ func RecordFromProto(m *pb.Record) (*store.Record, error) {
 		Outcome:       OutcomeFromProto(m.GetOutcome()),
 		OutcomeDigest: digestFromProto(&r, m.GetOutcomeDigest()),
 	}
-	return rec, r.answer()
+	if r.err != nil {
+		return nil, r.answer()
+	}
+	return rec, nil
 }
+
+var errNoRecord = errors.New("the record is missing")
 
 func endedFromProto(r *reader, count int32) []string {
 	if count < 0 || count > store.MaxEndedAttempts {
@@ -147,9 +152,6 @@ func InspectionToProto(in store.Inspection) *pb.InspectRecordResponse {
 
 // InspectionFromProto returns the inspection of a message, or ErrInternal.
 func InspectionFromProto(m *pb.InspectRecordResponse) (store.Inspection, error) {
-	if m.GetRecord() == nil {
-		return store.Inspection{}, notUnderstood(errors.New("the record is missing"))
-	}
 	var r reader
 	in := store.Inspection{Now: r.time("now", m.GetNow())}
 	var recErr, eventErr error

@@ -338,6 +338,7 @@ func TestAnswersThatAreNotUnderstood(t *testing.T) {
 		"event":                 second(InspectionFromProto(&pb.InspectRecordResponse{Record: &pb.Record{}, Events: []*pb.Event{{Kind: 99}}})),
 		"page":                  second(RecordPageFromProto(&pb.ListRecordsResponse{Records: []*pb.Record{{State: 9}}})),
 		"bucket":                second(BucketsFromProto([]*pb.Bucket{{Tier: 9}})),
+		"no namespace":          second(NamespaceAnswerFromProto(nil)),
 		"namespaces":            second(NamespacesFromProto([]*pb.Namespace{{Tier: 9}})),
 	} {
 		if !errors.Is(err, store.ErrInternal) || !errors.As(err, new(*store.Error)) {
