@@ -1,0 +1,191 @@
+package pebblestore_test
+
+import (
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"path"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/pebblestore"
+	"github.com/idemd/idemd/store/storetest"
+)
+
+// dataDir is where stores on an in-memory file system live. Nothing makes it beforehand.
+const dataDir = "/srv/idemd"
+
+// openOptions returns the options that every test of this kit opens a store with.
+// A fatal error is collected in fatal.
+func openOptions(fs vfs.FS, source store.ClockSource, fatal *fatals) pebblestore.Options {
+	return pebblestore.Options{FS: fs, Source: source, Logger: slog.New(slog.DiscardHandler),
+		Fatal: fatal.add, MemTableBytes: 64 << 10, BlockCacheBytes: 1 << 20, MaintainEvery: -1}
+}
+
+// fatals collects what a store's Fatal hook was called with.
+type fatals struct {
+	mu   sync.Mutex
+	errs []error
+}
+
+func (f *fatals) add(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.errs = append(f.errs, err)
+}
+
+func (f *fatals) all() []error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.errs
+}
+
+// crash is the state of a disk at a crash, with what had been asked and answered by then.
+type crash struct {
+	fs      *vfs.MemFS
+	history *history
+	cut     cut
+	wall    time.Time
+	where   string
+}
+
+// crasher is the file system of a store under test: before every operation that changes a
+// file it takes crash clones of the disk.
+type crasher struct {
+	disk     *vfs.MemFS
+	clock    *storetest.Clock
+	percents []int // of unsynced data kept, taken in turn
+	every    int   // a crash at every so many operations; zero for none
+	// before is called with every operation that changes a file. It may hold it back or,
+	// by an error, fail it.
+	before func(errorfs.Op) error
+
+	mu      sync.Mutex
+	rng     *rand.Rand
+	history *history
+	ops     int
+	crashes []crash
+}
+
+func newCrasher(disk *vfs.MemFS, clock *storetest.Clock, seed uint64, every int, percents ...int) *crasher {
+	return &crasher{disk: disk, clock: clock, every: every, percents: percents,
+		before: func(errorfs.Op) error { return nil }, rng: rand.New(rand.NewPCG(seed, 1))}
+}
+
+// fs returns the file system to open the store on.
+func (c *crasher) fs() vfs.FS { return errorfs.Wrap(c.disk, c) }
+
+// record makes later crashes part of a history.
+func (c *crasher) record(h *history) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.history = h
+}
+
+// take returns the crashes so far and forgets them.
+func (c *crasher) take() []crash {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	taken := c.crashes
+	c.crashes = nil
+	return taken
+}
+
+// String implements [errorfs.Injector].
+func (c *crasher) String() string { return "crasher" }
+
+// MaybeError implements [errorfs.Injector].
+func (c *crasher) MaybeError(op errorfs.Op) error {
+	if !changes(op) {
+		return nil
+	}
+	if err := c.before(op); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ops++
+	if c.every > 0 && c.ops%c.every == 0 {
+		percent := c.percents[c.ops/c.every%len(c.percents)]
+		c.crash(percent, fmt.Sprintf("before file operation %d (%s)", c.ops, nameOf(op)))
+	}
+	return nil
+}
+
+// crash takes a crash clone now.
+func (c *crasher) crash(percent int, where string) {
+	answered := c.history.instant()
+	clone := c.disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: c.rng})
+	c.crashes = append(c.crashes, crash{
+		fs:      clone,
+		history: c.history,
+		cut:     cut{answered: answered, started: c.history.instant()},
+		wall:    c.clock.Wall(),
+		where:   fmt.Sprintf("crash %s, %d %% of unsynced data kept", where, percent),
+	})
+}
+
+// crashNow takes a crash clone at no particular operation.
+func (c *crasher) crashNow(where string, percent int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.crash(percent, where)
+}
+
+// inBubble runs f in a bubble of its own. What goroutines leave in pools for each other
+// must not cross its border: two collections empty every pool.
+func inBubble(t *testing.T, f func(*testing.T)) {
+	t.Helper()
+	emptyPools := func() { runtime.GC(); runtime.GC() }
+	emptyPools()
+	defer emptyPools()
+	synctest.Test(t, f)
+}
+
+// changes reports whether an operation changes a file or what of it is on disk.
+func changes(op errorfs.Op) bool {
+	switch op.Kind {
+	case errorfs.OpFileClose, errorfs.OpLock, errorfs.OpFilePreallocate, errorfs.OpFileFlush, errorfs.OpFileSyncTo:
+		return false
+	}
+	return op.Kind.ReadOrWrite() == errorfs.OpIsWrite
+}
+
+func isSync(op errorfs.Op) bool {
+	return op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData
+}
+
+func isWAL(op errorfs.Op) bool { return strings.HasSuffix(op.Path, ".log") }
+
+var opNames = map[errorfs.OpKind]string{
+	errorfs.OpCreate: "create", errorfs.OpLink: "link", errorfs.OpRemove: "remove", errorfs.OpRemoveAll: "remove",
+	errorfs.OpRename: "rename", errorfs.OpReuseForWrite: "reuse", errorfs.OpMkdirAll: "mkdir", errorfs.OpFileWrite: "write",
+	errorfs.OpFileWriteAt: "write", errorfs.OpFileSync: "sync", errorfs.OpFileSyncData: "sync",
+}
+
+func nameOf(op errorfs.Op) string { return opNames[op.Kind] + " " + path.Base(op.Path) }
+
+// storeNow reads the store's clock.
+func storeNow(t testing.TB, b store.Backend) time.Time {
+	t.Helper()
+	page, err := b.ListRecords(t.Context(), store.ListRequest{Namespace: store.DefaultNamespace, PageSize: 1})
+	if err != nil {
+		t.Fatalf("list records: %v", err)
+	}
+	return page.Now
+}
+
+// clockAt returns a clock that stands at wall.
+func clockAt(wall time.Time) *storetest.Clock {
+	clock := storetest.NewClock()
+	clock.Advance(wall.Sub(storetest.Start))
+	return clock
+}
