@@ -23,6 +23,8 @@ test: ## Run every test
 
 .PHONY: race
 race: ## Run the tests under the race detector, without the heavy ones
+	@echo "race: IDEMD_TEST_SKIP_HEAVY=1 leaves the tests out that only repeat for long what others do once; 'make test' runs them:"
+	@grep -rl --include='*_test.go' 'IDEMD_TEST_SKIP_HEAVY' . || true
 	IDEMD_TEST_SKIP_HEAVY=1 go test -race ./...
 
 .PHONY: fuzz

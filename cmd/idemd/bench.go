@@ -56,7 +56,7 @@ func (c *benchCmd) Run(s *session) (err error) {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // what is left is in plain sight
+	defer os.RemoveAll(dir)
 	options := bench.Options{
 		Addr: c.Addr, Namespace: c.Namespace, Duration: c.Duration, Rounds: c.Rounds,
 		Conns: c.Conns, OutcomeBytes: c.OutcomeBytes,

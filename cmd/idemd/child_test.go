@@ -34,6 +34,10 @@ func runTests(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(buildDir)
+	if err := os.Chmod(buildDir, 0o755); err != nil { // for a test that runs the program as another user
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	return m.Run()
 }
 

@@ -12,10 +12,14 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The first signal asks for an orderly end; the second one meets the default handling
-	// again, and ends the process at once.
-	context.AfterFunc(ctx, stop)
+	// The first signal asks for an orderly end. By then the second one meets the default
+	// handling again, and ends the process at once.
+	signalled, restore := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, cancel := context.WithCancel(context.Background())
+	context.AfterFunc(signalled, func() {
+		restore()
+		cancel()
+	})
 
 	p := program{name: calledAs(), exit: os.Exit}
 	os.Exit(p.Run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))

@@ -61,12 +61,12 @@ func (n *node) end(err error) {
 }
 
 func (n *node) listen(c *serveCmd) (err error) {
-	for _, addr := range []string{c.GrpcAddr, c.AdminAddr} {
-		if addr == "" && addr == c.AdminAddr {
-			continue
-		}
-		if err := server.CheckListenAddr(addr, c.AllowInsecure); err != nil {
-			return err
+	if err := server.CheckListenAddr(c.GrpcAddr, c.AllowInsecure); err != nil {
+		return fmt.Errorf("--grpc-addr: %w", err)
+	}
+	if c.AdminAddr != "" {
+		if err := server.CheckListenAddr(c.AdminAddr, c.AllowInsecure); err != nil {
+			return fmt.Errorf("--admin-addr: %w", err)
 		}
 	}
 	if n.listener, err = net.Listen("tcp", c.GrpcAddr); err != nil {
@@ -86,12 +86,16 @@ func (n *node) open(s *session, c *serveCmd, metrics *server.Metrics) (err error
 	n.store, err = pebblestore.Open(c.DataDir, pebblestore.Options{
 		Logger:   n.logger,
 		Observer: n.commits,
-		Fatal: func(err error) {
-			fmt.Fprintf(s.stderr, "idemd: the store has stopped, so the process ends: %v\n", err)
-			s.exit(exitFailed)
-		},
+		Fatal:    s.storeStopped,
 	})
 	return err
+}
+
+// storeStopped ends the process after a failed write or sync: what of the last commits is
+// on disk is not known, and only opening the directory again tells.
+func (s *session) storeStopped(err error) {
+	fmt.Fprintf(s.stderr, "idemd: the store has stopped and so does the process; start it again once the disk is well: %v\n", err)
+	s.exit(exitFailed)
 }
 
 // abandon gives back what was taken before the server served.

@@ -71,7 +71,7 @@ func (f *outcomeFlags) body(stdin io.Reader) ([]byte, string, error) {
 		if err != nil {
 			return nil, "", usageError("--outcome: %v", err)
 		}
-		defer file.Close() //nolint:errcheck // it is only read
+		defer file.Close()
 		body, err := readBody(file, path)
 		return body, binary, err
 	default:

@@ -35,7 +35,7 @@ func (f *remoteFlags) call(s *session, wait time.Duration, fn func(context.Conte
 	if err != nil {
 		return err
 	}
-	defer conn.Close() //nolint:errcheck // the answer is there
+	defer conn.Close()
 	ctx, cancel := context.WithTimeout(s.ctx, f.Timeout+wait)
 	defer cancel()
 	return f.explain(fn(ctx, conn))

@@ -25,8 +25,8 @@ func SyncLatency(dir string) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer os.Remove(file.Name()) //nolint:errcheck // its directory is temporary
-	defer file.Close()           //nolint:errcheck // nothing in it is needed
+	defer os.Remove(file.Name())
+	defer file.Close()
 	if _, err := file.Write(make([]byte, writes*size)); err != nil {
 		return 0, err
 	}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/idemd/idemd/cmd/idemd/internal/bench"
+)
+
+// benchArgs measure as little as there is to measure.
+func benchArgs(dir string, more ...string) []string {
+	return append([]string{"bench", "--dir=" + dir, "--concurrency=2,5", "--duration=5ms", "--rounds=2"}, more...)
+}
+
+func TestBench(t *testing.T) {
+	dir := t.TempDir()
+	r := run(t, benchArgs(dir, "--output=json")...)
+	if r.code != exitOK {
+		t.Fatalf("exit code %d\n%s", r.code, r.stderr)
+	}
+	var report benchReport
+	if err := json.Unmarshal([]byte(r.stdout), &report); err != nil {
+		t.Fatalf("%v in %s", err, r.stdout)
+	}
+	if len(report.Lone) != 2 || len(report.Rows) != 2*2*len(bench.OpNames) || report.SyncP50 <= 0 {
+		t.Fatalf("report: %+v", report)
+	}
+	calls := map[string]int{"bare": 1, "claim": 1, "pair": 2, "replay": 1, "wait": 3}
+	for i, row := range report.Rows {
+		op, callers := bench.OpNames[i/4], []int{2, 5}[i/2%2]
+		if i%2 == 0 && (row.Op != "bare" || row.Of != op || row.RatioToBare != 1) || i%2 == 1 && row.Op != op {
+			t.Errorf("row %d: %+v, want %s", i, row, op)
+		}
+		if row.Callers != callers || row.Calls != calls[row.Op] || row.PerSecond <= 0 || row.P50 <= 0 || row.P99 < row.P50 || row.RatioToBare <= 0 {
+			t.Errorf("row %d: %+v", i, row)
+		}
+		if writes := row.Op == "claim" || row.Op == "pair" || row.Op == "wait"; writes && row.OpsPerSync < 1 {
+			t.Errorf("row %d: %.1f operations per sync", i, row.OpsPerSync)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestBenchText(t *testing.T) {
+	r := run(t, benchArgs(t.TempDir(), "--ops=pair")...)
+	for _, want := range []string{"OP ", "bare (pair) ", "pair ", "lone claim: p50 "} {
+		if r.code != exitOK || !strings.Contains(r.stdout, want) {
+			t.Errorf("exit code %d, no %q in\n%s%s", r.code, want, r.stdout, r.stderr)
+		}
+	}
+}
+
+func TestBenchOfARunningServer(t *testing.T) {
+	s := serve(t, t.TempDir())
+	r := run(t, benchArgs(t.TempDir(), "--ops=claim", "--addr="+s.addr)...)
+	if r.code != exitOK || !strings.Contains(r.stdout, "target: "+s.addr) {
+		t.Fatalf("exit code %d\n%s%s", r.code, r.stdout, r.stderr)
+	}
+	if list := s.run(t, "record", "list").ok(t); strings.Count(list, " bench ") == 0 {
+		t.Errorf("no keys of the benchmark on the server:\n%s", list)
+	}
+}
