@@ -15,6 +15,9 @@ const (
 	maxHeaderBytes = 16 << 10
 	// maxStreams is how many calls one connection may have in flight, waiting ones included.
 	maxStreams = 10_000
+	// streamWorkers is how many goroutines, with grown stacks, serve calls; more calls at
+	// once get goroutines of their own.
+	streamWorkers = 512
 	// connectionTimeout is how long a new connection has for its handshake.
 	connectionTimeout = 5 * time.Second
 )
@@ -26,6 +29,7 @@ func limits() []grpc.ServerOption {
 		grpc.MaxRecvMsgSize(maxReceiveBytes),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.NumStreamWorkers(streamWorkers),
 		grpc.ConnectionTimeout(connectionTimeout),
 		grpc.WaitForHandlers(true),
 		grpc.KeepaliveParams(keepalive.ServerParameters{

@@ -37,6 +37,8 @@ type commit struct {
 	ops   []*op
 	bytes int
 	begun time.Time
+
+	settled []settledRow
 }
 
 // run takes batches until the intake is closed and empty, and ends with a commit of the
@@ -72,7 +74,7 @@ func (l *loop) turn(t *turn) bool {
 	}
 	ok := true
 	if t.batch == nil && !t.now.After(l.newest.until) {
-		l.answerUnchanged(ops)
+		l.answerUnchanged(t, ops)
 	} else {
 		at := commitTime{seq: l.newest.seq + 1, now: t.now, until: t.now.Add(clockReserve)}
 		ok = l.finish(t, at, ops)
@@ -83,13 +85,14 @@ func (l *loop) turn(t *turn) bool {
 
 // answerUnchanged answers operations that changed nothing: at once if all that they saw is
 // synced, else behind the commits on their way.
-func (l *loop) answerUnchanged(ops []*op) {
+func (l *loop) answerUnchanged(t *turn, ops []*op) {
+	c := &commit{ops: ops, settled: t.settled}
 	if len(l.slots) == 1 {
-		l.s.answer(ops)
+		l.s.answer(c)
 		<-l.slots
 		return
 	}
-	l.commits <- &commit{ops: ops}
+	l.commits <- c
 }
 
 // finish applies the turn's batch and hands it to the syncer.
@@ -102,7 +105,7 @@ func (l *loop) finish(t *turn, at commitTime, ops []*op) bool {
 	}
 	l.newest = at
 	l.s.pruner.applied.Store(at.seq)
-	c := &commit{batch: b, at: at, ops: ops, bytes: b.Len(), begun: time.Now()}
+	c := &commit{batch: b, at: at, ops: ops, bytes: b.Len(), begun: time.Now(), settled: t.settled}
 	if err := l.apply(b); err != nil {
 		l.s.fail(fmt.Errorf("commit %d: %w", at.seq, err))
 		return false
@@ -129,7 +132,7 @@ func (l *loop) apply(b *pebble.Batch) (err error) {
 func (l *loop) sync() {
 	for c := range l.commits {
 		if seedEarlyAnswer {
-			l.s.answer(c.ops)
+			l.s.answer(c)
 			c.ops = nil
 		}
 		if c.batch != nil {
@@ -137,8 +140,9 @@ func (l *loop) sync() {
 				l.s.fail(fmt.Errorf("sync of commit %d: %w", c.at.seq, err))
 				return
 			}
+			l.s.durable.Store(&c.at)
 		}
-		l.s.answer(c.ops)
+		l.s.answer(c)
 		<-l.slots
 		if c.batch != nil {
 			l.s.marker.advance(c.at)
@@ -149,11 +153,12 @@ func (l *loop) sync() {
 }
 
 // answer lets the callers go, unless the store has failed. The operations are theirs again.
-func (s *Store) answer(ops []*op) {
+func (s *Store) answer(c *commit) {
 	if s.failureOr(nil) != nil {
 		return
 	}
-	for _, o := range ops {
+	s.settled.put(c.settled)
+	for _, o := range c.ops {
 		o.done <- struct{}{}
 	}
 }

@@ -15,20 +15,24 @@ import (
 	"github.com/idemd/idemd/store"
 )
 
-// namespaceSet is the names that exist, for those outside of the loop. It may run ahead of
-// what is synced, so it serves to refuse, not to answer.
+// namespaceSet is the namespaces that exist, for those outside of the loop.
 type namespaceSet struct {
-	names atomic.Pointer[map[string]bool]
+	known atomic.Pointer[knownNamespaces]
 }
 
-func (s *namespaceSet) has(name string) bool { return (*s.names.Load())[name] }
+// knownNamespaces are as of a commit that may not be synced yet: until it is, they serve
+// to refuse, not to answer. They are not changed any more.
+type knownNamespaces struct {
+	namespaces map[string]*store.Namespace
+	seq        uint64
+}
 
-func (s *namespaceSet) set(namespaces map[string]*store.Namespace) {
-	names := make(map[string]bool, len(namespaces))
-	for name := range namespaces {
-		names[name] = true
-	}
-	s.names.Store(&names)
+func (s *namespaceSet) load() *knownNamespaces { return s.known.Load() }
+
+func (s *namespaceSet) has(name string) bool { return s.load().namespaces[name] != nil }
+
+func (s *namespaceSet) set(namespaces map[string]*store.Namespace, seq uint64) {
+	s.known.Store(&knownNamespaces{namespaces: namespaces, seq: seq})
 }
 
 // storedNamespace is the JSON of a namespace on disk. Durations are in nanoseconds.
@@ -199,6 +203,6 @@ func (t *turn) setNamespace(ns *store.Namespace) error {
 	}
 	t.l.namespaces = maps.Clone(t.l.namespaces)
 	t.l.namespaces[ns.Name] = ns
-	t.l.s.known.set(t.l.namespaces)
+	t.l.s.known.set(t.l.namespaces, t.l.newest.seq+1) // the commit in the making
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"slices"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -246,12 +247,14 @@ func (o *opener) load() (*Store, error) {
 	return o.start(l, m)
 }
 
-// openError says whether Pebble refused its files because they are damaged.
+// openError says whether Pebble refused its files because they are damaged: whatever is not
+// an error of the operating system is, and so is a file that is not there.
 func openError(err error) error {
-	if pebble.IsCorruptionError(err) || errors.Is(err, pebble.ErrDBDoesNotExist) {
-		return damaged("%w", err)
+	var number syscall.Errno
+	if errors.As(err, &number) && number != syscall.ENOENT {
+		return err
 	}
-	return err
+	return damaged("%w", err)
 }
 
 // verify checks the database against itself and the mark.
@@ -287,7 +290,7 @@ func (o *opener) loop(newest commitTime) (*loop, error) {
 	}
 	return &loop{
 		clock:      resumeClock(o.opts.Source, newest),
-		cache:      newCache(o.opts.CacheBytes),
+		cache:      newCache(o.opts.CacheBytes / 2),
 		buckets:    buckets,
 		namespaces: namespaces,
 		newest:     newest,
@@ -300,10 +303,12 @@ func (o *opener) loop(newest commitTime) (*loop, error) {
 func (o *opener) start(l *loop, m mark) (*Store, error) {
 	s := &Store{
 		opts: o.opts, db: o.db, lock: o.lock, pruner: o.pruner,
-		intake: newIntake(), failed: make(chan struct{}),
+		intake: newIntake(), clock: l.clock, settled: newSettled(o.opts.CacheBytes / 2), failed: make(chan struct{}),
 	}
 	l.s = s
-	s.known.set(l.namespaces)
+	s.known.set(l.namespaces, l.newest.seq)
+	durable := l.newest
+	s.durable.Store(&durable)
 	o.pruner.applied.Store(l.newest.seq)
 	var err error
 	if s.marker, err = startMarker(o.fs, o.path(fileMark), m, s.fail); err != nil {

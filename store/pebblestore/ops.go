@@ -7,7 +7,8 @@ import (
 	"github.com/idemd/idemd/store"
 )
 
-// onKey runs a transition on a key in the loop. Valid is the request's validation.
+// onKey runs a transition on a key: at once if it repeats what is settled, else in the
+// loop. Valid is the request's validation.
 func (s *Store) onKey(ctx context.Context, c class, key *store.Key, bytes int, valid error, decide transition) error {
 	if valid != nil {
 		return valid
@@ -19,6 +20,9 @@ func (s *Store) onKey(ctx context.Context, c class, key *store.Key, bytes int, v
 		return namespaceUnknown(key.Namespace)
 	}
 	digest := key.Digest()
+	if done, refusal := s.repeat(key, digest, decide); done {
+		return refusal
+	}
 	return s.do(ctx, c, key.Namespace, bytes, func(t *turn) error { return t.decide(key, digest, decide) })
 }
 

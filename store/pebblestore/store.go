@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -20,6 +21,10 @@ type Store struct {
 	pruner *chainPruner
 	intake *intake
 	known  namespaceSet
+	clock  *clock
+
+	settled *settled
+	durable atomic.Pointer[commitTime] // the newest commit that is synced
 
 	// Fail-stop: failed is closed after failure has been set.
 	failOnce sync.Once

@@ -17,6 +17,8 @@ type turn struct {
 	now    time.Time
 	batch  *pebble.Batch     // nil until something is written
 	events map[string][]byte // events written in this turn, by key; not yet readable from Pebble
+	// settled are the completed rows that answers of this turn are derived from.
+	settled []settledRow
 }
 
 // writes returns the batch to write to.
@@ -45,8 +47,12 @@ func (t *turn) decide(key *store.Key, digest store.KeyDigest, decide transition)
 		rec = old.rec
 	}
 	change, refusal := decide(rec, ns, t.now)
-	if err := t.apply(ns.Tier, digest, old, change); err != nil {
+	after, err := t.apply(ns.Tier, digest, old, change)
+	if err != nil {
 		return err
+	}
+	if after != nil && after.rec.State == store.StateCompleted {
+		t.settled = append(t.settled, settledRow{digest: digest, row: after})
 	}
 	return refusal
 }
@@ -128,11 +134,11 @@ func openRow(key, value []byte) (*row, error) {
 	return r, nil
 }
 
-// apply stores a change. It reads what it needs before it writes anything, so that an
-// error leaves the turn as it was.
-func (t *turn) apply(tier store.Tier, digest store.KeyDigest, old *row, change store.Change) error {
+// apply stores a change and returns the row after it. It reads what it needs before it
+// writes anything, so that an error leaves the turn as it was.
+func (t *turn) apply(tier store.Tier, digest store.KeyDigest, old *row, change store.Change) (*row, error) {
 	if change.Record == nil && change.Event == nil {
-		return nil
+		return old, nil
 	}
 	next := row{rec: change.Record}
 	if next.rec == nil {
@@ -149,13 +155,13 @@ func (t *turn) apply(tier store.Tier, digest store.KeyDigest, old *row, change s
 	}
 	if err := t.carryEvents(digest, old, &next); err != nil {
 		t.l.s.damaged(err)
-		return err
+		return nil, err
 	}
 	if change.Event != nil {
 		t.addEvent(digest, &next, change.Event)
 	}
 	t.put(digest, old, &next)
-	return nil
+	return &next, nil
 }
 
 // put writes the row in the place of the old one.
