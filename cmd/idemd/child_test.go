@@ -12,15 +12,12 @@ import (
 	"testing"
 )
 
-// skipHeavy is set where minutes of load would be wasted; see the Makefile.
-const skipHeavy = "IDEMD_TEST_SKIP_HEAVY"
-
 var buildDir string
 
 func TestMain(m *testing.M) {
 	for _, variable := range os.Environ() {
 		name, _, _ := strings.Cut(variable, "=")
-		if strings.HasPrefix(name, "IDEMD_") && name != skipHeavy {
+		if strings.HasPrefix(name, "IDEMD_") && name != seedVariable {
 			_ = os.Unsetenv(name) // it would change the defaults that are tested
 		}
 	}

@@ -10,14 +10,16 @@ import (
 	"github.com/idemd/idemd/client"
 )
 
+// seedVariable repeats the random choices of a run.
+const seedVariable = "IDEMD_TEST_SEED"
+
 // TestKill9 kills the real server 30 times under load, after a random number of
 // acknowledged operations, and checks after each restart what every caller was told.
-// IDEMD_TEST_SEED repeats a run's choices.
 func TestKill9(t *testing.T) {
-	if os.Getenv(skipHeavy) != "" {
-		t.Skip("skipped: heavy, and " + skipHeavy + " is set")
+	kills, callers := 30, 64
+	if testing.Short() {
+		kills, callers = 3, 16
 	}
-	const kills, callers = 30, 64
 	seed := seedOf(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	dir := t.TempDir()
@@ -43,13 +45,13 @@ func TestKill9(t *testing.T) {
 }
 
 func seedOf(t *testing.T) uint64 {
-	text := os.Getenv("IDEMD_TEST_SEED")
+	text := os.Getenv(seedVariable)
 	if text == "" {
 		return uint64(time.Now().UnixNano())
 	}
 	seed, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		t.Fatalf("IDEMD_TEST_SEED: %v", err)
+		t.Fatalf("%s: %v", seedVariable, err)
 	}
 	return seed
 }
