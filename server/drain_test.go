@@ -175,6 +175,26 @@ func TestDrainIsBounded(t *testing.T) {
 	}
 }
 
+// A probe that was under way when the drain began does not say that all is well again.
+func TestDrainIsForGood(t *testing.T) {
+	g := newGate(opLookup, func() {})
+	r := newRig(t, &hooked{newMemory(), g.before})
+	probed := make(chan int, 1)
+	go func() {
+		code, _ := r.healthz()
+		probed <- code
+	}()
+	<-g.entered
+	r.health.drain()
+	close(g.opened)
+	if code := <-probed; code != http.StatusServiceUnavailable {
+		t.Errorf("the probe under way says %d", code)
+	}
+	if code, body := r.healthz(); code != http.StatusServiceUnavailable || body.Problem != "draining" {
+		t.Errorf("/healthz says %d %+v", code, body)
+	}
+}
+
 func TestShutdownWithoutServing(t *testing.T) {
 	s, err := New(Config{Backend: newMemory()})
 	if err != nil {

@@ -107,15 +107,17 @@ func TestMetricsOfAWholeLife(t *testing.T) {
 		{release("a", store.EffectNone), "release ok"},
 		{claim("b", "f", 1, false), "claim granted_released"},
 		{release("b", store.EffectUnknown), "release lapsed"},
-		{claim("c", "f", 1, true), "claim granted_takeover"},
+		{claim("c", "f", 1, false), "claim granted_takeover"},
 		{release("c", store.EffectUnknown), "release lapsed"},
-		{claim("d", "f", 1, false), "claim unresolved"},
-		{complete("c", &stale), "complete STALE_FENCE"},
-		{complete("c", &fence), "complete ok"},
-		{claim("d", "f", 1, false), "claim completed"},
+		{claim("d", "f", 1, true), "claim granted_takeover"},
+		{release("d", store.EffectUnknown), "release lapsed"},
+		{claim("e", "f", 1, false), "claim unresolved"},
+		{complete("d", &stale), "complete STALE_FENCE"},
+		{complete("d", &fence), "complete ok"},
+		{claim("e", "f", 1, false), "claim completed"},
 		{func() error { _, err := c.Lookup(ctx, store.LookupRequest{Key: key}); return err }, "lookup ok"},
 		{func() error {
-			_, err := c.Renew(ctx, store.RenewRequest{Key: key, AttemptID: "c", Fence: fence})
+			_, err := c.Renew(ctx, store.RenewRequest{Key: key, AttemptID: "d", Fence: fence})
 			return err
 		}, "renew ALREADY_COMPLETED"},
 		{func() error { _, err := c.InspectRecord(ctx, key); return err }, "inspect_record ok"},
@@ -152,8 +154,8 @@ func TestMetricsOfAWholeLife(t *testing.T) {
 	if ratio := r.sum("idemd_repeat_age_ratio"); ratio != 0.01 {
 		t.Errorf("the repeat came after %v of the retention, want 0.01", ratio)
 	}
-	if got := r.samples("idemd_store_seconds")["operation=claim"]; got != 9 {
-		t.Errorf("the store was asked to claim %v times, want 9", got)
+	if got := r.samples("idemd_store_seconds")["operation=claim"]; got != 10 {
+		t.Errorf("the store was asked to claim %v times, want 10", got)
 	}
 }
 
