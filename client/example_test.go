@@ -15,7 +15,7 @@ func ExampleDial() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer c.Close() //nolint:errcheck // the process ends
+	defer c.Close()
 
 	ctx := context.Background()
 	key := store.Key{Namespace: "default", Scope: "charge", ID: "order-1001"}

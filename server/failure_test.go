@@ -135,7 +135,7 @@ func TestServerThatIsNotThereIsUnavailable(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn := dialPipe(t, lis)
-	defer conn.Close() //nolint:errcheck // nothing is in flight
+	defer conn.Close()
 	for op, err := range everyOperation(t.Context(), client.New(conn)) {
 		if !errors.Is(err, store.ErrUnavailable) {
 			t.Errorf("%v: %v", op, err)

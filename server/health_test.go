@@ -18,7 +18,9 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/idemd/idemd/client"
 	"github.com/idemd/idemd/store"
 )
 
@@ -239,6 +241,31 @@ func TestServeOnce(t *testing.T) {
 	}
 	if err := r.Serve(lis); err == nil {
 		t.Error("served twice")
+	}
+}
+
+// abroad is a pipe that says that other machines can reach it.
+type abroad struct{ *bufconn.Listener }
+
+func (abroad) Addr() net.Addr { return (*publicListener)(nil).Addr() }
+
+func TestNoReflectionForOtherMachines(t *testing.T) {
+	s, err := New(Config{Backend: newMemory(), AllowInsecure: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lis := bufconn.Listen(1 << 16)
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(abroad{lis}) }()
+	conn := dialPipe(t, lis)
+	grant(t, client.New(conn), testKey, "a")
+	for service := range s.grpc.GetServiceInfo() {
+		if strings.Contains(service, "reflection") {
+			t.Errorf("%s is served", service)
+		}
+	}
+	if err := errors.Join(conn.Close(), s.Shutdown(t.Context()), <-served); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -61,7 +61,7 @@ func stream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grp
 // statuses themselves. A store's error may wrap one, of a call to elsewhere: that is not
 // its own.
 func statusOf(err error) *status.Status {
-	if own, ok := err.(interface{ GRPCStatus() *status.Status }); ok { //nolint:errorlint // see above
+	if own, ok := err.(interface{ GRPCStatus() *status.Status }); ok {
 		return own.GRPCStatus()
 	}
 	return storepb.ToStatus(err)

@@ -2,6 +2,7 @@ package storepb
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -29,7 +30,7 @@ func ToStatus(err error) *status.Status {
 	}
 	row, refused := classify(err)
 	switch {
-	case row == nil && contextError(err) == context.DeadlineExceeded:
+	case row == nil && errors.Is(err, context.DeadlineExceeded):
 		return status.New(codes.DeadlineExceeded, "the deadline passed before the store answered")
 	case row == nil:
 		return status.New(codes.Canceled, "the call was cancelled before the store answered")
