@@ -109,7 +109,8 @@ type PastRetention struct {
 // Skew is how far an intent time may be off the store's clock.
 func (n *Namespace) Skew() time.Duration { return min(time.Minute, n.Retention/10) }
 
-// WithDefaults returns n with every zero setting replaced by its default.
+// WithDefaults returns n with every zero setting replaced by its default, and durations
+// cut to the whole microseconds that records have.
 func (n Namespace) WithDefaults() Namespace {
 	if n.Tier == 0 {
 		retention := n.Retention
@@ -124,6 +125,9 @@ func (n Namespace) WithDefaults() Namespace {
 	setDefault(&n.MaxLease, min(MaxLease, n.MaxAttempt))
 	setDefault(&n.Lease, min(DefaultLease, n.MaxLease))
 	setDefault(&n.MaxOutcomeBytes, MaxOutcomeBytes)
+	for _, d := range [...]*time.Duration{&n.Retention, &n.MaxAttempt, &n.MaxLease, &n.Lease} {
+		*d = d.Truncate(time.Microsecond)
+	}
 	return n
 }
 

@@ -91,6 +91,26 @@ func TestRaisedRetentionDoesNotForgetTheOldOne(t *testing.T) {
 	}
 }
 
+func TestRecordTimesAreWholeMicroseconds(t *testing.T) {
+	ns := store.Namespace{
+		Name: "n", Retention: time.Minute + 1, Lease: time.Second + 1, MaxLease: time.Second + 999, MaxAttempt: time.Minute + 1,
+	}.WithDefaults()
+	req := store.ClaimRequest{Key: store.Key{Namespace: "n", ID: "k"}, AttemptID: "a"}
+	for _, lease := range []time.Duration{0, time.Second + 1} {
+		req.Lease = lease
+		_, change, err := store.DecideClaim(nil, &ns, req, storetest.Start)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec := change.Record
+		for name, at := range map[string]time.Time{"lease end": rec.LeaseEnd, "attempt limit": rec.AttemptLimit, "expires at": rec.ExpiresAt} {
+			if at.Nanosecond()%1000 != 0 {
+				t.Errorf("lease %v: %s is %v", lease, name, at)
+			}
+		}
+	}
+}
+
 func TestTierIsFixed(t *testing.T) {
 	ns := store.Namespace{Name: "n"}.WithDefaults()
 	ns.Tier = store.TierWeek

@@ -152,12 +152,12 @@ func (n *Namespace) checkOutcome(outcome *Outcome) error {
 	return nil
 }
 
-// leaseOrDefault is the lease that a request gets.
+// leaseOrDefault is the lease that a request gets, in whole microseconds.
 func (n *Namespace) leaseOrDefault(lease time.Duration) time.Duration {
 	if lease == 0 {
 		return n.Lease
 	}
-	return lease
+	return lease.Truncate(time.Microsecond)
 }
 
 func validateNamespaceName(name string) error {
