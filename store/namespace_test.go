@@ -93,7 +93,7 @@ func TestRaisedRetentionDoesNotForgetTheOldOne(t *testing.T) {
 
 func TestRecordTimesAreWholeMicroseconds(t *testing.T) {
 	ns := store.Namespace{
-		Name: "n", Retention: time.Minute + 1, Lease: time.Second + 1, MaxLease: time.Second + 999, MaxAttempt: time.Minute + 1,
+		Name: "n", Retention: time.Minute + 1, Lease: time.Second + 1, MaxLease: 2*time.Second + 1, MaxAttempt: time.Minute + 1,
 	}.WithDefaults()
 	req := store.ClaimRequest{Key: store.Key{Namespace: "n", ID: "k"}, AttemptID: "a"}
 	for _, lease := range []time.Duration{0, time.Second + 1} {
