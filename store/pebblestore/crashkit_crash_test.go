@@ -34,12 +34,29 @@ func openOptions(fs vfs.FS, source store.ClockSource, fatal *fatals) pebblestore
 type fatals struct {
 	mu   sync.Mutex
 	errs []error
+	came *sync.Cond
+}
+
+func newFatals() *fatals {
+	f := &fatals{}
+	f.came = sync.NewCond(&f.mu)
+	return f
 }
 
 func (f *fatals) add(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.errs = append(f.errs, err)
+	f.came.Broadcast()
+}
+
+// wait returns once the hook has been called.
+func (f *fatals) wait() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for len(f.errs) == 0 {
+		f.came.Wait()
+	}
 }
 
 func (f *fatals) all() []error {

@@ -43,8 +43,8 @@ func (c crash) verify(t testing.TB) {
 // history of its calls before it makes them, and returns it.
 func (c crash) verifyOn(t testing.TB, fs vfs.FS, record func(*history)) *history {
 	t.Helper()
-	var fatal fatals
-	s, err := pebblestore.Open(dataDir, openOptions(fs, clockAt(c.wall), &fatal))
+	fatal := newFatals()
+	s, err := pebblestore.Open(dataDir, openOptions(fs, clockAt(c.wall), fatal))
 	if err != nil {
 		t.Errorf("%s: open after it: %v", c.where, err)
 		return nil

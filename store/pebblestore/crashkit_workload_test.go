@@ -84,14 +84,17 @@ func (r *rig) round(t testing.TB, seed uint64, clients, calls int) {
 	r.endRound(t)
 }
 
-// burst lets clients call the store until each has made so many calls.
+// burst lets clients call the store until each has made so many calls or has got no answer.
 func (r *rig) burst(t testing.TB, seed uint64, clients, calls int) {
 	var wg sync.WaitGroup
 	for client := range clients {
 		rng := rand.New(rand.NewPCG(seed, uint64(client)))
 		wg.Go(func() {
 			for range calls {
-				r.call(t, client, r.holders.request(rng, r.history.keys, r.history.now))
+				req := r.holders.request(rng, r.history.keys, r.history.now)
+				if r.call(t, client, req) == answerUnknown {
+					return
+				}
 			}
 		})
 	}

@@ -1,0 +1,185 @@
+package pebblestore_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/idemd/idemd/store/pebblestore"
+	"github.com/idemd/idemd/store/storetest"
+)
+
+// madeStore makes a directory on the operating system's file system with a store that knows some keys.
+func madeStore(t *testing.T) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "data")
+	openAndCall(t, dir, 1)
+	return dir
+}
+
+// openAndCall opens a store, calls it and closes it again.
+func openAndCall(t *testing.T, dir string, seed uint64) {
+	t.Helper()
+	clock := storetest.NewClock()
+	s, err := pebblestore.Open(dir, openOptions(vfs.Default, clock, newFatals()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	newRig(t, s, clock).burst(t, seed, 2, 30)
+	mustClose(t, s)
+}
+
+// A directory that is not a whole store of a known format is refused with one clear error,
+// and nothing in it is touched.
+func TestRefusedDirectoryIsNotTouched(t *testing.T) {
+	tests := []struct {
+		name string
+		make func(t *testing.T) string
+		want error
+		says string
+	}{
+		{"of a user's files", userFiles, pebblestore.ErrForeignDir, "notes.txt"},
+		{"of a user's files, named like ours", filesNamedLikeOurs, pebblestore.ErrDamaged, "FORMAT"},
+		{"of a newer version", newerStore, pebblestore.ErrNewerFormat, "it is 2, this version knows up to 1"},
+		{"with another store's mark", func(t *testing.T) string { return mixed(t, madeStore(t), "MARK") }, pebblestore.ErrDamaged, "another store"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			dir := test.make(t)
+			before := imageOf(t, vfs.Default, dir)
+			_, err := pebblestore.Open(dir, openOptions(vfs.Default, storetest.NewClock(), newFatals()))
+			switch {
+			case !errors.Is(err, test.want):
+				t.Errorf("Open: %v, want %v", err, test.want)
+			case !strings.Contains(err.Error(), test.says) || !strings.Contains(err.Error(), dir) || strings.Contains(err.Error(), "\n"):
+				t.Errorf("the error is not one clear line with %q and the directory: %v", test.says, err)
+			}
+			mustBeEqual(t, before, imageOf(t, vfs.Default, dir))
+		})
+	}
+}
+
+// A database that is not the one that the mark speaks of is refused, however often. That
+// is known only after Pebble has opened it, which rewrites its files.
+func TestMixedUpDirectoryIsRefused(t *testing.T) {
+	for name, dir := range map[string]string{
+		"another store's database":      mixed(t, madeStore(t), "db/"),
+		"an older copy of the database": olderDatabase(t),
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range 3 {
+				_, err := pebblestore.Open(dir, openOptions(vfs.Default, storetest.NewClock(), newFatals()))
+				if !errors.Is(err, pebblestore.ErrDamaged) || !strings.Contains(err.Error(), "backup") {
+					t.Errorf("Open: %v, want %v and what to do", err, pebblestore.ErrDamaged)
+				}
+			}
+		})
+	}
+}
+
+// mustBeEqual reports files that were made, changed or removed.
+func mustBeEqual(t *testing.T, before, after image) {
+	t.Helper()
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(append(before.names(), after.names()...)))) {
+		was, had := before[name]
+		is, has := after[name]
+		if had != has || !bytes.Equal(was, is) {
+			t.Errorf("%s was touched: was there %t (%d bytes), is there %t (%d bytes)", name, had, len(was), has, len(is))
+		}
+	}
+}
+
+func userFiles(t *testing.T) string {
+	dir := t.TempDir()
+	image{"notes.txt": []byte("mine"), "photos/cat.jpg": {0xff, 0xd8}}.write(t, vfs.Default, dir)
+	return dir
+}
+
+func filesNamedLikeOurs(t *testing.T) string {
+	dir := t.TempDir()
+	image{"FORMAT": []byte("letter"), "MARK": []byte("school report"), "db/CURRENT": []byte("affairs")}.write(t, vfs.Default, dir)
+	return dir
+}
+
+// newerStore is a store as a version with another format would have made it.
+func newerStore(t *testing.T) string {
+	dir := madeStore(t)
+	content := imageOf(t, vfs.Default, dir)["FORMAT"]
+	body, _, _ := bytes.Cut(content, []byte("crc "))
+	body = bytes.Replace(body, []byte("format 1\n"), []byte("format 2\n"), 1)
+	sum := crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli))
+	image{"FORMAT": fmt.Appendf(body, "crc %08x\n", sum)}.write(t, vfs.Default, dir)
+	return dir
+}
+
+// mixed puts a part of another store into a store.
+func mixed(t *testing.T, dir, part string) string {
+	t.Helper()
+	files, other := imageOf(t, vfs.Default, dir), imageOf(t, vfs.Default, madeStore(t))
+	isPart := func(name string, _ []byte) bool { return strings.HasPrefix(name, part) }
+	maps.DeleteFunc(files, isPart)
+	for name, content := range other {
+		if isPart(name, content) {
+			files[name] = content
+		}
+	}
+	mixed := t.TempDir()
+	files.write(t, vfs.Default, mixed)
+	return mixed
+}
+
+// olderDatabase is a store whose database was put back to what it was some calls ago.
+func olderDatabase(t *testing.T) string {
+	dir := madeStore(t)
+	old := imageOf(t, vfs.Default, dir)
+	openAndCall(t, dir, 2)
+	for name, content := range imageOf(t, vfs.Default, dir) {
+		if !strings.HasPrefix(name, "db/") {
+			old[name] = content
+		}
+	}
+	restored := t.TempDir()
+	old.write(t, vfs.Default, restored)
+	return restored
+}
+
+// secondProcess is the environment variable that names a directory which a copy of the
+// test binary is to open.
+const secondProcess = "PEBBLESTORE_TEST_OPEN"
+
+// A directory in use is refused to a second store, in this process and in another.
+func TestLockedDirectory(t *testing.T) {
+	if dir := os.Getenv(secondProcess); dir != "" {
+		_, err := pebblestore.Open(dir, openOptions(vfs.Default, storetest.NewClock(), newFatals()))
+		fmt.Printf("locked: %t: %v\n", errors.Is(err, pebblestore.ErrLocked), err)
+		return
+	}
+	dir := madeStore(t)
+	clock := storetest.NewClock()
+	s, err := pebblestore.Open(dir, openOptions(vfs.Default, clock, newFatals()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pebblestore.Open(dir, openOptions(vfs.Default, clock, newFatals())); !errors.Is(err, pebblestore.ErrLocked) {
+		t.Errorf("a second store in this process: %v, want %v", err, pebblestore.ErrLocked)
+	}
+	second := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestLockedDirectory$")
+	second.Env = append(os.Environ(), secondProcess+"="+dir)
+	out, err := second.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "locked: true") || !strings.Contains(string(out), dir) {
+		t.Errorf("a second process: %v\n%s", err, out)
+	}
+	mustAnswer(t, s, gateOther) // and the first goes on
+	mustClose(t, s)
+	openAndCall(t, dir, 3)
+}
