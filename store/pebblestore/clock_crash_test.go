@@ -12,21 +12,33 @@ import (
 	"github.com/idemd/idemd/store/storetest"
 )
 
-// clockKeys are a key that lapses, one that completes and expires, and one never claimed.
+// clockKeys are a key that lapses, one that completes and expires, one never claimed, and
+// one that is completed still.
 var clockKeys = []store.Key{
 	{Namespace: "default", ID: "lapses"},
 	{Namespace: "default", ID: "expires"},
 	{Namespace: "default", ID: "too old to be new"},
+	{Namespace: "week", ID: "completed"},
 }
 
-// clockDecisions are calls that change nothing and whose answers come from the clock.
-func clockDecisions() []any {
-	return []any{
-		store.LookupRequest{Key: clockKeys[0]},
-		store.RenewRequest{Key: clockKeys[0], AttemptID: "one", Fence: gateFence},
-		store.LookupRequest{Key: clockKeys[1]},
-		store.ClaimRequest{Key: clockKeys[2], AttemptID: "one", IntentTime: storetest.Start},
-	}
+// clockSetup are the calls at the start.
+var clockSetup = []any{
+	store.ClaimRequest{Key: clockKeys[0], AttemptID: "one"},
+	store.ClaimRequest{Key: clockKeys[1], AttemptID: "one"},
+	store.CompleteRequest{Key: clockKeys[1], AttemptID: "one", Fence: gateFence, Outcome: gateOutcome},
+	store.ClaimRequest{Key: clockKeys[3], AttemptID: "one"},
+	store.CompleteRequest{Key: clockKeys[3], AttemptID: "one", Fence: gateFence, Outcome: gateOutcome},
+}
+
+// clockDecisions are calls a day later that change nothing and whose answers come from the
+// clock.
+var clockDecisions = []any{
+	store.LookupRequest{Key: clockKeys[0]},
+	store.RenewRequest{Key: clockKeys[0], AttemptID: "one", Fence: gateFence},
+	store.LookupRequest{Key: clockKeys[1]},
+	store.ClaimRequest{Key: clockKeys[2], AttemptID: "one", IntentTime: storetest.Start},
+	store.ClaimRequest{Key: clockKeys[3], AttemptID: "two"},
+	inspectRequest{clockKeys[3]},
 }
 
 // What was told to have ended, only by reading, stays ended after a restart at which the
@@ -34,31 +46,34 @@ func clockDecisions() []any {
 func TestClockFloorOutlivesTheProcess(t *testing.T) {
 	for _, crashed := range []bool{true, false} {
 		for _, behind := range []time.Duration{0, time.Minute, time.Hour, 26 * time.Hour} {
-			t.Run(fmt.Sprintf("crashed %t, %v behind", crashed, behind), func(t *testing.T) { clockFloor(t, crashed, behind) })
+			for i, decision := range clockDecisions {
+				name := fmt.Sprintf("crashed %t, %v behind, decision %d", crashed, behind, i)
+				t.Run(name, func(t *testing.T) { clockFloor(t, crashed, behind, decision) })
+			}
 		}
 	}
 }
 
-func clockFloor(t *testing.T, crashed bool, behind time.Duration) {
+func clockFloor(t *testing.T, crashed bool, behind time.Duration, decision any) {
 	clock := storetest.NewClock()
 	c := newCrasher(vfs.NewCrashableMem(), clock, 1, 0)
 	s := mustOpen(t, c.fs(), clock)
 	r := newRig(t, s, clock)
 	r.history.keys = clockKeys
-	r.call(t, 0, store.ClaimRequest{Key: clockKeys[0], AttemptID: "one"})
-	r.call(t, 0, store.ClaimRequest{Key: clockKeys[1], AttemptID: "one"})
-	r.call(t, 0, store.CompleteRequest{Key: clockKeys[1], AttemptID: "one", Fence: gateFence, Outcome: gateOutcome})
-	r.endRound(t)
-	r.advance(t, 24*time.Hour) // the default retention: the second key expires now
-	for _, req := range clockDecisions() {
+	for _, req := range clockSetup {
 		r.call(t, 0, req)
 	}
+	r.endRound(t)
+
+	clock.Advance(24*time.Hour + time.Second)                      // nothing but the decision may ask for the time
+	r.history = r.history.next(r.history.base, clock.Wall().UTC()) // the default retention: the second key has expired
+	r.call(t, 0, decision)
 	c.record(r.history)
-	c.crashNow("after decisions by the clock", 0)
+	c.crashNow("after a decision by the clock", 0)
 	last := c.take()[0]
 	mustClose(t, s)
 	if !crashed {
-		last.fs, last.where = c.disk, "restart after decisions by the clock"
+		last.fs, last.where = c.disk, "restart after a decision by the clock"
 	}
 	last.wall = last.wall.Add(-behind)
 	h := last.verifyOn(t, last.fs, func(*history) {})
@@ -75,18 +90,21 @@ func TestClockDecisionsStandAfterRestart(t *testing.T) {
 	clock := storetest.NewClock()
 	disk := vfs.NewCrashableMem()
 	s := mustOpen(t, disk, clock)
-	mustAnswer(t, s, store.ClaimRequest{Key: clockKeys[0], AttemptID: "one"})
-	mustAnswer(t, s, store.ClaimRequest{Key: clockKeys[1], AttemptID: "one"})
-	mustAnswer(t, s, store.CompleteRequest{Key: clockKeys[1], AttemptID: "one", Fence: gateFence, Outcome: gateOutcome})
+	newNamespaces(t, s)
+	for _, req := range clockSetup {
+		mustAnswer(t, s, req)
+	}
 	clock.Advance(24 * time.Hour)
 	want := []string{
 		`{"State":1,"Lapsed":true`,
 		render(nil, store.Refuse(store.ErrLeaseExpired, "")),
 		render(nil, store.Refuse(store.ErrKeyNotFound, "")),
 		render(nil, store.Refuse(store.ErrKeyExpired, "")),
+		`{"Granted":null,"InProgress":null,"Completed":{`,
+		`{"Record":{`,
 	}
 	check := func(b store.Backend, when string) {
-		for i, req := range clockDecisions() {
+		for i, req := range clockDecisions {
 			if got := send(t.Context(), b, req); len(got) < len(want[i]) || got[:len(want[i])] != want[i] {
 				t.Errorf("%s: %T is answered %s, want %s", when, req, got, want[i])
 			}

@@ -1,0 +1,142 @@
+package pebblestore_test
+
+import (
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/pebblestore"
+	"github.com/idemd/idemd/store/storetest"
+)
+
+// fault makes matching file operations fail from some moment on.
+type fault struct {
+	name  string
+	match func(errorfs.Op) bool
+	err   error
+
+	mu    sync.Mutex
+	armed bool
+	hits  int
+}
+
+func (f *fault) arm() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.armed = true
+}
+
+// check is a crasher's before.
+func (f *fault) check(op errorfs.Op) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.armed || !f.match(op) {
+		return nil
+	}
+	f.hits++
+	return f.err
+}
+
+func syncOf(part string) func(errorfs.Op) bool {
+	return func(op errorfs.Op) bool { return isSync(op) && strings.Contains(op.Path, part) }
+}
+
+func writeOf(part string) func(errorfs.Op) bool {
+	return func(op errorfs.Op) bool {
+		write := op.Kind == errorfs.OpFileWrite || op.Kind == errorfs.OpFileWriteAt
+		return write && strings.Contains(op.Path, part)
+	}
+}
+
+// faults returns what can go wrong with a disk. A write to a full disk fails with ENOSPC,
+// a sync of a broken one with EIO.
+func faults() []*fault {
+	return []*fault{
+		{name: "sync of a log", match: syncOf(".log"), err: syscall.EIO},
+		{name: "sync of the mark", match: syncOf("MARK"), err: syscall.EIO},
+		{name: "sync of a manifest", match: syncOf("MANIFEST"), err: syscall.EIO},
+		{name: "full disk, log", match: writeOf(".log"), err: syscall.ENOSPC},
+		{name: "full disk, mark", match: writeOf("MARK"), err: syscall.ENOSPC},
+		{name: "full disk, manifest", match: writeOf("MANIFEST"), err: syscall.ENOSPC},
+	}
+}
+
+// After a failed write or sync the store stops: it acknowledges nothing more, says so
+// once, and what it had acknowledged is on disk.
+func TestFailedDisk(t *testing.T) {
+	for _, f := range faults() {
+		t.Run(f.name, func(t *testing.T) { failedDisk(t, f) })
+	}
+}
+
+func failedDisk(t *testing.T, f *fault) {
+	step := "opening"
+	hangGuard(t, 30*time.Second, func() string { return step })
+	clock := storetest.NewClock()
+	c := newCrasher(vfs.NewCrashableMem(), clock, 3, 0)
+	c.before = f.check
+	fatal := newFatals()
+	s, err := pebblestore.Open(dataDir, openOptions(c.fs(), clock, fatal))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, s, clock)
+	r.round(t, 1, 4, 20)
+	c.record(r.history)
+
+	step = "calling while the disk fails"
+	f.arm()
+	for i := uint64(2); !f.failed() && i < 40; i++ {
+		r.burst(t, i, 4, 50)
+	}
+	if !f.failed() {
+		t.Fatal("the fault never came: the load is too small")
+	}
+	step = "waiting for the Fatal hook"
+	fatal.wait()
+	step = "calling a store that has stopped"
+	checkStopped(t, s)
+	step = "closing"
+	if err := s.Close(); err == nil {
+		t.Error("Close says that all is well")
+	}
+	if errs := fatal.all(); len(errs) != 1 {
+		t.Errorf("the Fatal hook was called %d times: %v", len(errs), errs)
+	}
+	c.crashNow("after the failure", 0)
+	c.crashNow("after the failure", 100)
+	step = "opening again"
+	verifyAll(t, c.take())
+}
+
+func (f *fault) failed() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.hits > 0
+}
+
+// checkStopped checks that no call is answered any more.
+func checkStopped(t *testing.T, s *pebblestore.Store) {
+	t.Helper()
+	for _, req := range append(gateReads, gateOther, gateForce, gateSettle, gateUnknown) {
+		if answer := send(t.Context(), s, req); answer != answerUnknown {
+			t.Errorf("after the failure, %T is answered %s", req, answer)
+		}
+	}
+	_, createErr := s.CreateNamespace(t.Context(), store.Namespace{Name: "late"})
+	_, updateErr := s.UpdateNamespace(t.Context(), store.Namespace{Name: "hold", Retention: time.Hour})
+	_, getErr := s.GetNamespace(t.Context(), store.DefaultNamespace)
+	_, listErr := s.ListRecords(t.Context(), store.ListRequest{Namespace: store.DefaultNamespace})
+	_, maintainErr := s.Maintain(t.Context())
+	for i, err := range []error{createErr, updateErr, getErr, listErr, maintainErr} {
+		if render(nil, err) != answerUnknown {
+			t.Errorf("after the failure, call %d gives %v", i, err)
+		}
+	}
+}
