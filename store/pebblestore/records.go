@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/hex"
+	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -149,7 +150,7 @@ func (s *Store) readPage(ctx context.Context, req store.ListRequest, tier store.
 		if !ok {
 			return page, store.Refuse(store.ErrInvalidArgument, "page token is not one that this namespace's listing gave")
 		}
-		from = append(last, 0)
+		from = slices.Concat(last, []byte{0}) // the row after it
 	}
 	it, err := s.db.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: from, UpperBound: to})
 	if err != nil {
