@@ -40,7 +40,8 @@ const (
 )
 
 // bloomPart is a Bloom filter of one cache line a key. A digest is uniformly distributed, so
-// its bytes serve as the hashes: 8 choose the line, 16 choose 8 bits in it.
+// its bytes serve as the hashes: the last 8 choose the line, 16 others choose 8 bits in it.
+// The first 8 are not used: digests that are added in order have them in common.
 type bloomPart struct {
 	blocks   [][8]uint64
 	capacity int
@@ -52,7 +53,7 @@ func newBloom(capacity int) *bloomPart {
 }
 
 func (b *bloomPart) block(digest *store.KeyDigest) *[8]uint64 {
-	return &b.blocks[binary.LittleEndian.Uint64(digest[:])%uint64(len(b.blocks))]
+	return &b.blocks[binary.LittleEndian.Uint64(digest[24:])%uint64(len(b.blocks))]
 }
 
 func (b *bloomPart) add(digest store.KeyDigest) {

@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"go.uber.org/goleak"
 
 	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/storetest"
@@ -185,6 +186,13 @@ func TestFailedSyncAnswersNobody(t *testing.T) {
 
 func TestClosedStoreIsUnavailable(t *testing.T) {
 	s := mustOpen(t, testOptions(vfs.NewCrashableMem()))
+	fence := mustClaim(t, s, "k", "a").Fence
+	_, err := s.Complete(t.Context(), store.CompleteRequest{
+		Key: testClaim("k", "a").Key, AttemptID: "a", Fence: fence, Outcome: &store.Outcome{},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	mustClose(t, s)
 	mustClose(t, s)
 	_, claimErr := s.Claim(t.Context(), testClaim("k", "a"))
@@ -295,4 +303,40 @@ func (c *damageCounter) count() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.n
+}
+
+func TestCloseLeavesNoGoroutines(t *testing.T) {
+	before := goleak.IgnoreCurrent()
+	s := mustOpen(t, Options{FS: vfs.NewCrashableMem()})
+	mustClaim(t, s, "k", "a")
+	mustClose(t, s)
+	goleak.VerifyNone(t, before)
+}
+
+// The chain of commits is cut while the store runs, and never so far that the record of a
+// flush could get lost unnoticed.
+func TestChainStaysShort(t *testing.T) {
+	opts := testOptions(vfs.NewCrashableMem())
+	opts.MemTableBytes = 64 << 10
+	s := mustOpen(t, opts)
+	var flushed []uint64
+	for i := range 4000 {
+		mustClaim(t, s, fmt.Sprint(i), "a")
+		if i%400 == 399 {
+			if err := s.db.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			flushed = append(flushed, s.pruner.applied.Load())
+		}
+	}
+	mustClaim(t, s, "last", "a")
+	low, err := readChainLow(s.db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if low < 1000 || low > flushed[len(flushed)-3] {
+		t.Errorf("the chain begins at %d; the last flushes ended at %v", low, flushed)
+	}
+	mustClose(t, s)
+	mustClose(t, mustOpen(t, opts))
 }

@@ -26,10 +26,11 @@ type Options struct {
 
 	// CacheBytes bounds the records kept decoded. Zero: 24 MiB.
 	CacheBytes int
-	// BlockCacheBytes bounds Pebble's cache of file blocks. Zero: 64 MiB.
+	// BlockCacheBytes bounds Pebble's cache of file blocks and its memory tables together.
+	// Zero: 64 MiB.
 	BlockCacheBytes int64
-	// MemTableBytes is the size of one of Pebble's memory tables, of which there are at
-	// most four. Zero: 32 MiB.
+	// MemTableBytes is the size of one of Pebble's memory tables. Mostly there are two, at
+	// most four. Zero: 16 MiB.
 	MemTableBytes uint64
 	// MaintainEvery is how often the store looks for buckets to drop. Zero: one
 	// minute. Negative: never, only Maintain does.
@@ -74,7 +75,7 @@ func (o Options) withDefaults() Options {
 		o.BlockCacheBytes = 64 << 20
 	}
 	if o.MemTableBytes == 0 {
-		o.MemTableBytes = 32 << 20
+		o.MemTableBytes = 16 << 20
 	}
 	if o.MaintainEvery == 0 {
 		o.MaintainEvery = time.Minute

@@ -53,7 +53,7 @@ func (s *settled) put(rows []settledRow) {
 // repeat runs an operation on a completed row without the loop. It reports false if the
 // operation has to go through the loop: because the row is not here or has expired, because
 // something is to be written (evidence), or because the answer would be derived from a time
-// or a namespace that is not synced.
+// or a namespace that is not synced, or later than the last commit before Close.
 func (s *Store) repeat(key *store.Key, digest store.KeyDigest, decide transition) (bool, error) {
 	r := s.settled.get(digest)
 	if r == nil || r.rec.Key != *key || s.failureOr(nil) != nil {
@@ -62,6 +62,9 @@ func (s *Store) repeat(key *store.Key, digest store.KeyDigest, decide transition
 	durable, known := s.durable.Load(), s.known.load()
 	now := s.clock.Now()
 	ns := known.namespaces[key.Namespace]
+	if s.ending.Load() { // asked after the time, so that the last commit's is not before it
+		return false, nil
+	}
 	if ns == nil || known.seq > durable.seq || now.After(durable.until) || r.rec.Expired(now) {
 		return false, nil
 	}

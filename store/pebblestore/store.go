@@ -23,6 +23,7 @@ type Store struct {
 	known  namespaceSet
 	clock  *clock
 
+	ending  atomic.Bool // set before the last commit
 	settled *settled
 	durable atomic.Pointer[commitTime] // the newest commit that is synced
 
@@ -108,6 +109,7 @@ func (s *Store) stop() {
 	s.direct.Lock()
 	s.closed = true
 	s.direct.Unlock()
+	s.ending.Store(true)
 	s.intake.close()
 	s.loops.Wait()
 }
