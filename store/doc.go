@@ -64,7 +64,7 @@
 // the state stays IN_PROGRESS and lease end = min(lease end, now), so that a Release never
 // hides an earlier lapse. A Release adds the attempt to the ended ones, also when lapsed. A
 // Complete takes it off again, clears unsettled and that it was released. Ended attempts are
-// the last 8, oldest dropped first. Evidence is an event late outcome with the fence that was
+// the last 8, oldest dropped first; one that is among them is not added again. Evidence is an event late outcome with the fence that was
 // sent, the outcome, and the attempt's number if it is the current one.
 //
 // Expires at, with the retention stamped at the grant: completion + retention; release +

@@ -42,7 +42,7 @@ var (
 
 	// ErrNotLapsed: Resolve settles only a lapsed key.
 	ErrNotLapsed = errors.New("key is not lapsed")
-	// ErrNotHeld: ForceRelease ends only an attempt that has not ended.
+	// ErrNotHeld: ForceRelease ends only a record that is in progress, lapsed or not.
 	ErrNotHeld = errors.New("no attempt holds the key")
 
 	// ErrUnavailable: the store cannot answer now; the operation may have taken
