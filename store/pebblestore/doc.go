@@ -13,7 +13,7 @@
 //   - layout.go, codec.go, wire.go: what is stored.
 //   - chain.go, mark.go, clock.go: integrity and time across restarts.
 //   - maintain.go: dropping buckets.
-//   - pebble.go: how Pebble is set up. seed_*.go: faults built in for tests.
+//   - pebble.go, spare.go: how Pebble is set up. seed_*.go: faults built in for tests.
 //
 // # One writer
 //

@@ -22,6 +22,7 @@ const (
 	fileMark     = "MARK"     // the newest synced commit; see [marker]
 	fileLock     = "LOCK"     // held by the process that has the store open
 	fileCreating = "CREATING" // present while the store is being created
+	fileSpare    = "SPARE"    // the next log, if that is prepared; see [spareFS]
 	dirPebble    = "db"       // Pebble's files
 )
 
@@ -34,6 +35,7 @@ type opener struct {
 	lock   io.Closer
 	db     *pebble.DB
 	pruner *chainPruner
+	spare  *spareFS   // nil if no logs are prepared
 	fatal  chan error // what Pebble could not go on after, before there is a Store
 	store  atomic.Pointer[Store]
 }
@@ -49,6 +51,7 @@ func Open(dir string, opts Options) (*Store, error) {
 		if o.db != nil {
 			_ = o.db.Close()
 		}
+		o.waitSpare()
 		if o.lock != nil {
 			_ = o.lock.Close()
 		}
@@ -92,7 +95,7 @@ func (o *opener) inspect() (exists bool, err error) {
 	}
 	allowed := []string{fileLock, "lost+found"}
 	if slices.Contains(names, fileCreating) { // a creation was interrupted
-		allowed = append(allowed, fileCreating, fileMark, fileFormat+".new", dirPebble)
+		allowed = append(allowed, fileCreating, fileMark, fileFormat+".new", fileSpare, dirPebble)
 	}
 	for _, name := range names {
 		if !slices.Contains(allowed, name) {
@@ -194,12 +197,25 @@ func (o *opener) writeFirstCommit(first commitTime) error {
 	if err := o.db.Apply(b, pebble.Sync); err != nil {
 		return err
 	}
+	o.waitSpare()
 	return o.db.Flush()
+}
+
+// waitSpare returns when no spare log is being written.
+func (o *opener) waitSpare() {
+	if o.spare != nil {
+		o.spare.preparing.Wait()
+	}
 }
 
 func (o *opener) openDB(create bool) (err error) {
 	log := &pebbleLogger{log: o.opts.Logger, fatal: o.pebbleFailed}
-	p := pebbleOptions(o.opts, log, o.pruner)
+	fs := o.fs
+	if size := o.opts.SpareLogBytes; size > 0 {
+		o.spare = newSpareFS(o.fs, o.path(fileSpare), size)
+		fs = o.spare
+	}
+	p := pebbleOptions(o.opts, fs, log, o.pruner)
 	p.ErrorIfExists, p.ErrorIfNotExists = create, !create
 	o.db, err = openPebble(o.path(dirPebble), p, o.fatal)
 	return err
@@ -302,7 +318,7 @@ func (o *opener) loop(newest commitTime) (*loop, error) {
 // start makes the Store and its goroutines.
 func (o *opener) start(l *loop, m mark) (*Store, error) {
 	s := &Store{
-		opts: o.opts, db: o.db, lock: o.lock, pruner: o.pruner,
+		opts: o.opts, db: o.db, lock: o.lock, waitSpare: o.waitSpare, pruner: o.pruner,
 		intake: newIntake(), clock: l.clock, settled: newSettled(o.opts.CacheBytes / 2), failed: make(chan struct{}),
 	}
 	l.s = s

@@ -32,6 +32,10 @@ type Options struct {
 	// MemTableBytes is the size of one of Pebble's memory tables. Mostly there are two, at
 	// most four. Zero: 16 MiB.
 	MemTableBytes uint64
+	// SpareLogBytes is the size of the log file that is written ahead, so that a sync of
+	// it is quick. Zero: a little more than MemTableBytes if FS is nil, none if it is not.
+	// Negative: none.
+	SpareLogBytes int64
 	// MaintainEvery is how often the store looks for buckets to drop. Zero: one
 	// minute. Negative: never, only Maintain does.
 	MaintainEvery time.Duration
@@ -53,8 +57,14 @@ func (noObserver) Committed(int, int, time.Duration) {}
 func (noObserver) Damaged(error)                     {}
 
 func (o Options) withDefaults() Options {
+	if o.MemTableBytes == 0 {
+		o.MemTableBytes = 16 << 20
+	}
 	if o.FS == nil {
 		o.FS = vfs.Default
+		if o.SpareLogBytes == 0 {
+			o.SpareLogBytes = int64(o.MemTableBytes) * 11 / 10 // what Pebble makes room for
+		}
 	}
 	if o.Source == nil {
 		o.Source = store.SystemClock{}
@@ -73,9 +83,6 @@ func (o Options) withDefaults() Options {
 	}
 	if o.BlockCacheBytes == 0 {
 		o.BlockCacheBytes = 64 << 20
-	}
-	if o.MemTableBytes == 0 {
-		o.MemTableBytes = 16 << 20
 	}
 	if o.MaintainEvery == 0 {
 		o.MaintainEvery = time.Minute

@@ -8,13 +8,14 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // pebbleOptions sets Pebble up. The newest format is named because an older one cannot
 // tell a damaged end of a log from its end. Log gets Pebble's fatal errors too.
-func pebbleOptions(o Options, log *pebbleLogger, pruner *chainPruner) *pebble.Options {
+func pebbleOptions(o Options, fs vfs.FS, log *pebbleLogger, pruner *chainPruner) *pebble.Options {
 	p := &pebble.Options{
-		FS:                          o.FS,
+		FS:                          fs,
 		FormatMajorVersion:          pebble.FormatNewest,
 		CacheSize:                   o.BlockCacheBytes,
 		MemTableSize:                o.MemTableBytes,

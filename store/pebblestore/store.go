@@ -14,14 +14,16 @@ import (
 
 // Store is an embedded store in one directory. Make it with [Open].
 type Store struct {
-	opts   Options
-	db     *pebble.DB
-	lock   io.Closer
-	marker *marker
-	pruner *chainPruner
-	intake *intake
-	known  namespaceSet
-	clock  *clock
+	opts Options
+	db   *pebble.DB
+	lock io.Closer
+	// waitSpare returns when nothing is written to the directory past Pebble any more.
+	waitSpare func()
+	marker    *marker
+	pruner    *chainPruner
+	intake    *intake
+	known     namespaceSet
+	clock     *clock
 
 	ending  atomic.Bool // set before the last commit
 	settled *settled
@@ -99,7 +101,9 @@ func (s *Store) close() error {
 	if err := s.failureOr(nil); err != nil {
 		return err
 	}
-	return errors.Join(s.marker.close(), s.db.Close(), s.lock.Close())
+	err := errors.Join(s.marker.close(), s.db.Close())
+	s.waitSpare()
+	return errors.Join(err, s.lock.Close())
 }
 
 // stop ends the goroutines, the loop last.
