@@ -3,8 +3,8 @@ package pebblestore_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
-	"path"
 	"sync"
 	"testing"
 	"time"
@@ -48,10 +48,7 @@ func TestCrashUnderLoad(t *testing.T) {
 func crashesUnderLoad(t *testing.T, seed uint64, kinds map[string]bool) []crash {
 	clock := storetest.NewClock()
 	c := newCrasher(vfs.NewCrashableMem(), clock, seed, 0, 0, 50, 100)
-	c.before = func(op errorfs.Op) error {
-		noteKind(kinds, op)
-		return settleBeforeSync(op)
-	}
+	c.before = settleBeforeSync
 	s := mustOpen(t, c.fs(), clock)
 	r := newRig(t, s, clock)
 	r.onAnswer = func(n int) {
@@ -59,7 +56,7 @@ func crashesUnderLoad(t *testing.T, seed uint64, kinds map[string]bool) []crash 
 			c.crashNow("after an answer", 0)
 		}
 	}
-	c.every = 1
+	c.crashEvery(1)
 	pauses := []time.Duration{time.Millisecond, 3 * time.Second, time.Minute, 20 * time.Minute, time.Hour, 40 * time.Minute}
 	for i, pause := range pauses {
 		c.record(r.history)
@@ -74,16 +71,8 @@ func crashesUnderLoad(t *testing.T, seed uint64, kinds map[string]bool) []crash 
 	}
 	c.record(r.history)
 	mustClose(t, s)
+	maps.Copy(kinds, c.kinds)
 	return c.take()
-}
-
-// noteKind remembers what kinds of files were changed.
-func noteKind(kinds map[string]bool, op errorfs.Op) {
-	base := path.Base(op.Path)
-	kinds[path.Ext(base)] = true
-	if len(base) > 8 && base[:8] == "MANIFEST" {
-		kinds["MANIFEST"] = true
-	}
 }
 
 // settleBeforeSync waits, in a bubble, until every goroutine is blocked: whatever answer
@@ -118,7 +107,7 @@ func TestCrashDuringNamespaceChange(t *testing.T) {
 	clock := storetest.NewClock()
 	c := newCrasher(vfs.NewCrashableMem(), clock, 11, 0, 0, 50, 100)
 	s := mustOpen(t, c.fs(), clock)
-	c.every = 1
+	c.crashEvery(1)
 	var last store.Namespace
 	for i := range 8 {
 		want := store.Namespace{Name: "tenant", Retention: time.Duration(8+i) * time.Hour}
@@ -138,7 +127,7 @@ func TestCrashDuringNamespaceChange(t *testing.T) {
 		}
 		last = got
 	}
-	c.every = 0
+	c.crashEvery(0)
 	mustClose(t, s)
 }
 
@@ -199,7 +188,7 @@ func TestCrashDuringMaintain(t *testing.T) {
 		}
 		r.advance(t, 3*time.Hour)
 		c.record(r.history)
-		c.every = 1
+		c.crashEvery(1)
 		done := mustMaintain(t, s)
 		mustMaintain(t, s)
 		if len(done.Dropped) == 0 || done.Moved == 0 {
@@ -207,7 +196,7 @@ func TestCrashDuringMaintain(t *testing.T) {
 		}
 		c.crashNow("after maintenance", 0)
 		r.endRound(t)
-		c.every = 0
+		c.crashEvery(0)
 		mustClose(t, s)
 		crashes := c.take()
 		t.Logf("seed %d: %d buckets dropped, %d records moved, %d crashes verified", seed, len(done.Dropped), done.Moved, len(crashes))

@@ -88,17 +88,25 @@ type crasher struct {
 	mu      sync.Mutex
 	rng     *rand.Rand
 	history *history
+	kinds   map[string]bool // of files that were changed, see [fileKind]
 	ops     int
 	crashes []crash
 }
 
 func newCrasher(disk *vfs.MemFS, clock *storetest.Clock, seed uint64, every int, percents ...int) *crasher {
 	return &crasher{disk: disk, clock: clock, every: every, percents: percents,
-		before: func(errorfs.Op) error { return nil }, rng: rand.New(rand.NewPCG(seed, 1))}
+		kinds: map[string]bool{}, before: func(errorfs.Op) error { return nil }, rng: rand.New(rand.NewPCG(seed, 1))}
 }
 
 // fs returns the file system to open the store on.
 func (c *crasher) fs() vfs.FS { return errorfs.Wrap(c.disk, c) }
+
+// crashEvery sets at how many file operations there is a crash; zero for none.
+func (c *crasher) crashEvery(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.every = n
+}
 
 // record makes later crashes part of a history.
 func (c *crasher) record(h *history) {
@@ -130,6 +138,7 @@ func (c *crasher) MaybeError(op errorfs.Op) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ops++
+	c.kinds[fileKind(op.Path)] = true
 	if c.every > 0 && c.ops%c.every == 0 {
 		percent := c.percents[c.ops/c.every%len(c.percents)]
 		c.crash(percent, fmt.Sprintf("before file operation %d (%s)", c.ops, nameOf(op)))

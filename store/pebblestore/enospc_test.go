@@ -87,6 +87,7 @@ func failedDisk(t *testing.T, f *fault) {
 		t.Fatal(err)
 	}
 	r := newRig(t, s, clock)
+	r.history.keys = manyKeys(300) // more than become completed, after which there is nothing to write
 	r.round(t, 1, 4, 20)
 	c.record(r.history)
 
@@ -96,7 +97,7 @@ func failedDisk(t *testing.T, f *fault) {
 		r.burst(t, i, 4, 50)
 	}
 	if !f.failed() {
-		t.Fatal("the fault never came: the load is too small")
+		t.Fatalf("the fault never came: the load is too small (fatal errors: %v)", fatal.all())
 	}
 	step = "waiting for the Fatal hook"
 	fatal.wait()
