@@ -85,12 +85,12 @@ func contractBadNamespaces(r *rig) {
 	for name, bad := range map[string]store.Namespace{
 		"name":              {Name: "A"},
 		"retention":         {Name: "n", Retention: time.Minute - 1},
-		"long retention":    {Name: "n", Retention: 35*24*time.Hour + 1},
-		"beyond the tier":   {Name: "n", Tier: store.TierHour, Retention: time.Hour + 1},
+		"long retention":    {Name: "n", Retention: 35*24*time.Hour + time.Microsecond},
+		"beyond the tier":   {Name: "n", Tier: store.TierHour, Retention: time.Hour + time.Microsecond},
 		"short lease":       {Name: "n", Lease: time.Second - 1},
 		"lease beyond max":  {Name: "n", Lease: 2 * time.Minute, MaxLease: time.Minute},
-		"max lease":         {Name: "n", MaxLease: 15*time.Minute + 1},
-		"max attempt":       {Name: "n", Tier: store.TierHour, MaxAttempt: 15*time.Minute + 1},
+		"max lease":         {Name: "n", MaxLease: 15*time.Minute + time.Microsecond},
+		"max attempt":       {Name: "n", Tier: store.TierHour, MaxAttempt: 15*time.Minute + time.Microsecond},
 		"max outcome bytes": {Name: "n", MaxOutcomeBytes: store.MaxOutcomeBytes + 1},
 	} {
 		_, err := r.CreateNamespace(r.ctx, bad)
