@@ -27,7 +27,7 @@ const dataDir = "/srv/idemd"
 // A fatal error is collected in fatal.
 func openOptions(fs vfs.FS, source store.ClockSource, fatal *fatals) pebblestore.Options {
 	return pebblestore.Options{FS: fs, Source: source, Logger: slog.New(slog.DiscardHandler),
-		Fatal: fatal.add, MemTableBytes: 64 << 10, BlockCacheBytes: 1 << 20, MaintainEvery: -1}
+		Fatal: fatal.add, MemTableBytes: 64 << 10, SpareLogBytes: 72 << 10, BlockCacheBytes: 1 << 20, MaintainEvery: -1}
 }
 
 // fatals collects what a store's Fatal hook was called with.
@@ -99,7 +99,38 @@ func newCrasher(disk *vfs.MemFS, clock *storetest.Clock, seed uint64, every int,
 }
 
 // fs returns the file system to open the store on.
-func (c *crasher) fs() vfs.FS { return errorfs.Wrap(c.disk, c) }
+func (c *crasher) fs() vfs.FS { return crasherFS{errorfs.Wrap(c.disk, c), c} }
+
+// crasherFS sees also what is done to reused files, which errorfs leaves out.
+type crasherFS struct {
+	*errorfs.FS
+	c *crasher
+}
+
+// ReuseForWrite implements [vfs.FS].
+func (fs crasherFS) ReuseForWrite(oldName, newName string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	as := renamed{fs.c, newName}
+	if err := as.MaybeError(errorfs.Op{Kind: errorfs.OpReuseForWrite}); err != nil {
+		return nil, err
+	}
+	f, err := fs.c.disk.ReuseForWrite(oldName, newName, category)
+	if err != nil {
+		return nil, err
+	}
+	return errorfs.WrapFile(f, as), nil
+}
+
+// renamed is an injector for a file that has been given another name.
+type renamed struct {
+	*crasher
+	name string
+}
+
+// MaybeError implements [errorfs.Injector].
+func (r renamed) MaybeError(op errorfs.Op) error {
+	op.Path = r.name
+	return r.crasher.MaybeError(op)
+}
 
 // crashEvery sets at how many file operations there is a crash; zero for none.
 func (c *crasher) crashEvery(n int) {
