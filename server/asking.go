@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/tap"
@@ -46,8 +47,8 @@ type asking struct {
 
 // ask asks the backend once.
 func ask[R, A any](ctx context.Context, m *Metrics, op operation, req R, method func(context.Context, R) (A, error), start time.Time) (A, error) {
-	bounded, cancel := context.WithDeadline(ctx, start.Add(storeTime(ctx, start)))
-	defer cancel()
+	bounded := &lazyDeadline{Context: ctx, deadline: start.Add(storeTime(ctx, start))}
+	defer bounded.cancel()
 	answer, err := method(bounded, req)
 	m.store[op].Observe(time.Since(start).Seconds())
 	if err != nil && bounded.Err() != nil && ctx.Err() == nil && errors.Is(err, bounded.Err()) {
@@ -58,6 +59,50 @@ func ask[R, A any](ctx context.Context, m *Metrics, op operation, req R, method 
 		}
 	}
 	return answer, err
+}
+
+// lazyDeadline is a context with a deadline whose timer runs only once somebody waits for
+// it: most repeats are answered before anybody does.
+type lazyDeadline struct {
+	context.Context
+	deadline time.Time
+
+	mu    sync.Mutex
+	timed context.Context // nil until Done is called
+	stop  context.CancelFunc
+}
+
+func (c *lazyDeadline) Deadline() (time.Time, bool) { return c.deadline, true }
+
+func (c *lazyDeadline) Done() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.timed == nil {
+		c.timed, c.stop = context.WithDeadline(c.Context, c.deadline)
+	}
+	return c.timed.Done()
+}
+
+func (c *lazyDeadline) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.timed != nil:
+		return c.timed.Err()
+	case c.Context.Err() != nil:
+		return c.Context.Err()
+	case !time.Now().Before(c.deadline):
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+func (c *lazyDeadline) cancel() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stop != nil {
+		c.stop()
+	}
 }
 
 // storeTime is how long a backend has to answer: a little less than the caller waits.

@@ -3,7 +3,6 @@ package store
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"hash"
 	"time"
 )
 
@@ -112,33 +111,29 @@ func (o *Outcome) Size() int {
 // that is 1 if the body was omitted, and for header and trailer the count of entries
 // (8 big-endian bytes) with name and value of each (length and bytes).
 func (o *Outcome) Digest() OutcomeDigest {
-	w := outcomeHash{sha256.New()}
-	w.raw([]byte("idemd.outcome.v1"))
-	w.field(o.Status)
-	w.field([]byte(o.BodyType))
-	w.field(o.Body)
+	var small [512]byte // most outcomes fit and need no memory of their own
+	b := append(small[:0], "idemd.outcome.v1"...)
+	b = appendField(b, o.Status)
+	b = appendField(b, o.BodyType)
+	b = appendField(b, o.Body)
 	if o.BodyOmitted {
-		w.raw([]byte{1})
+		b = append(b, 1)
 	} else {
-		w.raw([]byte{0})
+		b = append(b, 0)
 	}
 	for _, list := range [...][]MetadataEntry{o.Header, o.Trailer} {
-		w.length(len(list))
+		b = binary.BigEndian.AppendUint64(b, uint64(len(list)))
 		for _, e := range list {
-			w.field([]byte(e.Name))
-			w.field(e.Value)
+			b = appendField(b, e.Name)
+			b = appendField(b, e.Value)
 		}
 	}
-	return OutcomeDigest(w.Sum(nil))
+	return sha256.Sum256(b)
 }
 
-type outcomeHash struct{ hash.Hash }
-
-func (w outcomeHash) raw(b []byte) { _, _ = w.Write(b) } // a hash never fails
-func (w outcomeHash) length(n int) { w.raw(binary.BigEndian.AppendUint64(nil, uint64(n))) }
-func (w outcomeHash) field(b []byte) {
-	w.length(len(b))
-	w.raw(b)
+func appendField[T string | []byte](b []byte, field T) []byte {
+	b = binary.BigEndian.AppendUint64(b, uint64(len(field)))
+	return append(b, field...)
 }
 
 // MaxEndedAttempts is how many ended attempt ids a record remembers.
