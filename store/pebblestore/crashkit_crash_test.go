@@ -113,7 +113,9 @@ func (fs crasherFS) ReuseForWrite(oldName, newName string, category vfs.DiskWrit
 	if err := as.MaybeError(errorfs.Op{Kind: errorfs.OpReuseForWrite}); err != nil {
 		return nil, err
 	}
+	fs.c.mu.Lock() // MemFS locks itself twice here, and waits for ever if it is cloned in between
 	f, err := fs.c.disk.ReuseForWrite(oldName, newName, category)
+	fs.c.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
