@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 )
@@ -21,8 +22,18 @@ func main() {
 		cancel()
 	})
 
+	spareProcessor()
 	p := program{name: calledAs(), exit: os.Exit}
 	os.Exit(p.Run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// spareProcessor lets one more goroutine run than there are cores, unless the user chose:
+// one is nearly always inside a sync of the disk, and keeps its place for a while though
+// it needs no core. On two cores that is worth a quarter of the throughput.
+func spareProcessor() {
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1)
+	}
 }
 
 // calledAs is what the user has to type to run this program again.
