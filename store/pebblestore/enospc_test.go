@@ -64,6 +64,7 @@ func faults() []*fault {
 		{name: "full disk, log", match: writeOf(".log"), err: syscall.ENOSPC},
 		{name: "full disk, mark", match: writeOf("MARK"), err: syscall.ENOSPC},
 		{name: "full disk, manifest", match: writeOf("MANIFEST"), err: syscall.ENOSPC},
+		{name: "full disk, table", match: writeOf(".sst"), err: syscall.ENOSPC},
 	}
 }
 

@@ -25,7 +25,7 @@ func pebbleOptions(o Options, fs vfs.FS, log *pebbleLogger, pruner *chainPruner)
 		FlushDelayDeleteRange:       10 * time.Second, // after which a dropped bucket's files go
 		Logger:                      log,
 		EventListener: &pebble.EventListener{
-			BackgroundError: func(err error) { log.Errorf("background work failed: %v", err) },
+			BackgroundError: log.backgroundFailed,
 			DataCorruption:  func(info pebble.DataCorruptionInfo) { log.Errorf("%v", info) },
 			FlushBegin:      func(pebble.FlushInfo) { pruner.flushBegin() },
 			FlushEnd: func(info pebble.FlushInfo) {
@@ -55,6 +55,17 @@ func (l *pebbleLogger) Infof(format string, args ...any) {
 
 func (l *pebbleLogger) Errorf(format string, args ...any) {
 	l.log.Error("pebble: " + fmt.Sprintf(format, args...))
+}
+
+// backgroundFailed is told that a flush or compaction failed. Pebble would try again at
+// once and without end, on a full disk for example. Damage is not worth a stop: Pebble
+// leaves the damaged file alone, and its keys are refused.
+func (l *pebbleLogger) backgroundFailed(err error) {
+	if pebble.IsCorruptionError(err) {
+		l.Errorf("background work failed: %v", err)
+		return
+	}
+	l.fatal(fmt.Errorf("pebble: background work failed: %w", err))
 }
 
 // Fatalf never returns, because Pebble counts on that: it holds locks, and what it would do
