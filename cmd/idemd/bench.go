@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,22 +10,24 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/status"
+
 	"github.com/idemd/idemd/cmd/idemd/internal/bench"
 )
 
 // benchCmd measures idemd against a bare gRPC server.
 type benchCmd struct {
 	// A variable of its own: nobody means to load the server that IDEMD_ADDR names.
-	Addr         string        `env:"IDEMD_BENCH_ADDR" placeholder:"HOST:PORT" help:"Measure this server instead of one that is started for it. Its keys stay until their retention ends."`
-	Namespace    string        `default:"default" help:"Namespace of the keys (${default})."`
-	Ops          []string      `default:"claim,pair,replay,wait" help:"What to measure: claim, pair (claim and complete), replay (claim of a completed key), wait (pair, and a claim that waits for it) (${default})."`
-	Concurrency  []int         `default:"64,256" help:"How many callers at once, for each of these (${default})."`
-	Duration     time.Duration `default:"1s" help:"Length of a round, on the bare server and on idemd each (${default})."`
-	Rounds       int           `default:"5" help:"Rounds; the ratio is the median of theirs (${default})."`
-	Conns        int           `default:"4" help:"Connections that the callers share (${default})."`
-	OutcomeBytes int           `default:"128" help:"Size of an outcome's body (${default})."`
-	Dir          string        `default:"." type:"existingdir" help:"Where to make the temporary data directory: the disk that is measured."`
-	Output       string        `short:"o" enum:"text,json" default:"text" help:"text or json."`
+	Addr         string   `env:"IDEMD_BENCH_ADDR" placeholder:"HOST:PORT" help:"Measure this server instead of one that is started for it. Its keys stay until their retention ends."`
+	Namespace    string   `default:"default" help:"Namespace of the keys (${default})."`
+	Ops          []string `default:"claim,pair,replay,wait" help:"What to measure: claim, pair (claim and complete), replay (claim of a completed key), wait (pair, and a claim that waits for it) (${default})."`
+	Concurrency  []int    `default:"64,256" help:"How many callers at once, for each of these (${default})."`
+	Duration     span     `default:"1s" help:"Length of a round, on the bare server and on idemd each (${default})."`
+	Rounds       int      `default:"5" help:"Rounds; the ratio is the median of theirs (${default})."`
+	Conns        int      `default:"4" help:"Connections that the callers share (${default})."`
+	OutcomeBytes int      `default:"128" help:"Size of an outcome's body (${default})."`
+	Dir          string   `default:"." type:"existingdir" help:"Where to make the temporary data directory: the disk that is measured."`
+	Output       string   `short:"o" enum:"text,json" default:"text" help:"text or json."`
 }
 
 // Validate is called by kong.
@@ -34,8 +37,11 @@ func (c *benchCmd) Validate() error {
 			return fmt.Errorf("--ops: there is no %q; there are %s", op, strings.Join(bench.OpNames, ", "))
 		}
 	}
-	if len(c.Concurrency) == 0 || slices.Min(c.Concurrency) < 1 || c.Rounds < 1 || c.Conns < 1 || c.Duration <= 0 || c.OutcomeBytes < 0 {
-		return fmt.Errorf("--concurrency, --rounds, --conns and --duration must be positive, --outcome-bytes not negative")
+	if len(c.Concurrency) == 0 || slices.Min(c.Concurrency) < 1 || c.Rounds < 1 || c.Conns < 1 {
+		return fmt.Errorf("--concurrency, --rounds and --conns must be positive")
+	}
+	if c.OutcomeBytes < 0 || c.OutcomeBytes > bench.MaxBodyBytes {
+		return fmt.Errorf("--outcome-bytes: %d is not from 0 to %d", c.OutcomeBytes, bench.MaxBodyBytes)
 	}
 	return nil
 }
@@ -58,7 +64,7 @@ func (c *benchCmd) Run(s *session) (err error) {
 	}
 	defer os.RemoveAll(dir)
 	options := bench.Options{
-		Addr: c.Addr, Namespace: c.Namespace, Duration: c.Duration, Rounds: c.Rounds,
+		Addr: c.Addr, Namespace: c.Namespace, Duration: time.Duration(c.Duration), Rounds: c.Rounds,
 		Conns: c.Conns, OutcomeBytes: c.OutcomeBytes,
 		Progress: func(text string) { fmt.Fprintf(s.stderr, "measuring %s\n", text) },
 	}
@@ -85,22 +91,35 @@ func (c *benchCmd) Run(s *session) (err error) {
 
 	options.Ops, options.Callers = []string{"claim"}, []int{1}
 	if report.Lone, err = bench.Run(s.ctx, options); err != nil {
-		return err
+		return benchError(&options, err)
 	}
 	options.Ops, options.Callers = c.Ops, c.Concurrency
 	if report.Rows, err = bench.Run(s.ctx, options); err != nil {
-		return err
+		return benchError(&options, err)
 	}
 	return c.show(s, &report)
 }
 
 func (c *benchCmd) show(s *session, r *benchReport) error {
 	if c.Output == "json" {
-		return json.NewEncoder(s.stdout).Encode(r)
+		if err := json.NewEncoder(s.stdout).Encode(r); err != nil {
+			return unwritten(err)
+		}
+		return nil
 	}
 	p := &page{}
 	benchText(p, r)
 	return p.print(s.stdout)
+}
+
+// benchError is told as the error of any other call to that server.
+func benchError(o *bench.Options, err error) error {
+	var refused interface{ GRPCStatus() *status.Status }
+	if !errors.As(err, &refused) {
+		return err
+	}
+	asked := &remoteFlags{Addr: o.Addr}
+	return asked.explain(refused.GRPCStatus().Err(), o.Duration)
 }
 
 func benchText(p *page, r *benchReport) {

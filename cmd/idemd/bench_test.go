@@ -54,6 +54,15 @@ func TestBenchText(t *testing.T) {
 	}
 }
 
+func TestBenchOfNoServer(t *testing.T) {
+	addr := freeAddr(t)
+	r := run(t, benchArgs(t.TempDir(), "--addr="+addr)...)
+	_, line, _ := strings.Cut(r.stderr, "\n") // after the progress
+	if r.code != exitNoAnswer || strings.Count(line, addr) != 1 || strings.Count(line, "\n") != 1 || strings.Contains(line, "code =") {
+		t.Errorf("exit code %d, %q", r.code, r.stderr)
+	}
+}
+
 func TestBenchOfARunningServer(t *testing.T) {
 	s := serve(t, t.TempDir())
 	r := run(t, benchArgs(t.TempDir(), "--ops=claim", "--addr="+s.addr)...)

@@ -19,7 +19,7 @@ type bucketListCmd struct {
 
 // Run is called by kong.
 func (c *bucketListCmd) Run(s *session) error {
-	return c.call(s, 0, func(ctx context.Context, conn *grpc.ClientConn) error {
+	return c.call(s, func(ctx context.Context, conn *grpc.ClientConn) error {
 		resp, err := idemdv1.NewAdminServiceClient(conn).ListBuckets(ctx, &idemdv1.ListBucketsRequest{})
 		if err != nil {
 			return err

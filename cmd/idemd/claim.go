@@ -16,20 +16,21 @@ type claimCmd struct {
 	remoteFlags
 	keyFlags
 	fingerprintFlags
-	Attempt    opaque        `placeholder:"TEXT|hex:…" help:"Id of this attempt; use it again to ask again. Left out, one is drawn and printed."`
-	Lease      time.Duration `help:"How long the right to act should last, 1s to 15m (the namespace's, 30s by default)."`
-	Hold       bool          `help:"If this attempt lapses, let nobody take over before it is settled."`
-	IntentTime instant       `placeholder:"RFC3339" help:"When the intent was first made, the same on every repeat."`
-	Wait       time.Duration `help:"How long to wait for a running attempt of another caller, at most 5m."`
+	Attempt    attemptID `placeholder:"TEXT|hex:…" help:"Id of this attempt; use it again to ask again. Left out, one is drawn and printed."`
+	Lease      span      `help:"How long the right to act should last, 1s to 15m (the namespace's, 30s by default)."`
+	Hold       bool      `help:"If this attempt lapses, let nobody take over before it is settled."`
+	IntentTime instant   `placeholder:"RFC3339" help:"When the intent was first made, the same on every repeat."`
+	Wait       span      `help:"How long to wait for a running attempt of another caller, at most 5m."`
 }
 
 // Run is called by kong.
 func (c *claimCmd) Run(s *session) error {
-	drawn := len(c.Attempt) == 0
+	drawn := len(c.Attempt.opaque) == 0
 	if drawn {
 		c.Attempt = newAttempt()
 	}
-	return c.call(s, c.Wait, func(ctx context.Context, conn *grpc.ClientConn) error {
+	advice := "it may have been granted or not; ask again with --attempt " + shellQuote(c.Attempt.String())
+	return c.callFor(s, time.Duration(c.Wait), advice, func(ctx context.Context, conn *grpc.ClientConn) error {
 		resp, err := idemdv1.NewIdempotencyServiceClient(conn).Claim(ctx, c.request())
 		if err != nil {
 			return err
@@ -44,7 +45,7 @@ func (c *claimCmd) Run(s *session) error {
 func (c *claimCmd) request() *idemdv1.ClaimRequest {
 	return &idemdv1.ClaimRequest{
 		Key:         c.key(),
-		AttemptId:   c.Attempt,
+		AttemptId:   c.Attempt.opaque,
 		Fingerprint: c.proto(),
 		Lease:       durationProto(c.Lease),
 		Hold:        c.Hold,
@@ -74,12 +75,23 @@ func (c *claimCmd) text(s *session, p *page, resp *idemdv1.ClaimResponse) {
 		p.heading("unresolved: an attempt lapsed and the key is held; do not act before it is settled")
 		p.field("fence", resp.GetUnresolved().GetFence())
 		p.when("lapsed at", resp.GetUnresolved().GetLapsedAt())
-		p.line("settle it: %s", s.command(slices.Concat([]string{"record", "resolve"}, c.next(),
-			[]string{"--nothing-happened", "--reason", "checked by hand"})...))
+		c.settleText(s, p)
 	}
 	if resp.GetFingerprintIncomparable() {
 		p.line("note: the fingerprints were made by two algorithms and could not be compared")
 	}
+}
+
+// settleText says how an operator settles the key: to look comes first.
+func (c *claimCmd) settleText(s *session, p *page) {
+	record := func(name string, args ...string) string {
+		return s.command(slices.Concat([]string{"record", name}, c.next(), args)...)
+	}
+	p.line("look first, here and wherever the attempt acted:")
+	p.line("  %s", record("inspect"))
+	p.line("then settle it with what you found, one of:")
+	p.line("  %s", record("resolve", "--outcome", "what happened", "--reason", "WHY"))
+	p.line("  %s", record("resolve", "--nothing-happened", "--reason", "WHY"))
 }
 
 func (c *claimCmd) grantedText(s *session, p *page, g *idemdv1.Granted) {
@@ -96,7 +108,7 @@ func (c *claimCmd) grantedText(s *session, p *page, g *idemdv1.Granted) {
 	}
 	p.until("lease ends", g.GetLeaseExpiresAt(), g.GetLeaseRemaining())
 
-	holder := append(c.next(), "--attempt", c.Attempt.String(), "--fence", fmt.Sprint(g.GetFence()))
+	holder := slices.Concat(c.next(), flagArgs("--attempt", c.Attempt.String()), []string{"--fence", fmt.Sprint(g.GetFence())})
 	next := func(name string, args ...string) string {
 		return s.command(slices.Concat([]string{name}, holder, args)...)
 	}
@@ -104,6 +116,9 @@ func (c *claimCmd) grantedText(s *session, p *page, g *idemdv1.Granted) {
 	p.line("  %s", next("complete", "--outcome", "what happened"))
 	p.line("  %s", next("renew"))
 	p.line("  %s", next("release", "--effect", "none"))
+	if g.GetUnsettled() {
+		p.line("(release, also with effect none, leaves the key unsettled: the earlier attempt may still have acted)")
+	}
 }
 
 // next are the flags that a next command about the same key needs.

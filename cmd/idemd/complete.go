@@ -18,17 +18,20 @@ type completeCmd struct {
 
 // Run is called by kong.
 func (c *completeCmd) Run(s *session) error {
+	if !c.given() {
+		return usageError("say what happened: --outcome or --code (--outcome '' if there is nothing to say)")
+	}
 	outcome, err := c.proto(s.stdin)
 	if err != nil {
 		return err
 	}
-	return c.call(s, 0, func(ctx context.Context, conn *grpc.ClientConn) error {
+	return c.callFor(s, 0, sendAgain, func(ctx context.Context, conn *grpc.ClientConn) error {
 		fence, err := c.fence(ctx, conn, c.key())
 		if err != nil {
 			return err
 		}
 		resp, err := idemdv1.NewIdempotencyServiceClient(conn).Complete(ctx, &idemdv1.CompleteRequest{
-			Key: c.key(), AttemptId: c.Attempt, Fence: fence, Outcome: outcome,
+			Key: c.key(), AttemptId: c.Attempt.opaque, Fence: fence, Outcome: outcome,
 		})
 		if err != nil {
 			return err

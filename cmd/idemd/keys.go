@@ -32,13 +32,21 @@ func (f *keyFlags) args() []string {
 		args = append(args, "--namespace", f.Namespace)
 	}
 	if f.Scope != "" {
-		args = append(args, "--scope", f.Scope)
+		args = append(args, flagArgs("--scope", f.Scope)...)
 	}
-	args = append(args, "--id", f.ID)
+	args = append(args, flagArgs("--id", f.ID)...)
 	if f.Entity != "" {
-		args = append(args, "--entity", f.Entity)
+		args = append(args, flagArgs("--entity", f.Entity)...)
 	}
 	return args
+}
+
+// flagArgs are a flag and its value, in one word if the value looks like a flag itself.
+func flagArgs(name, value string) []string {
+	if strings.HasPrefix(value, "-") {
+		return []string{name + "=" + value}
+	}
+	return []string{name, value}
 }
 
 // fingerprintFlags give the digest of the request that the intent carries.
@@ -56,24 +64,27 @@ func (f *fingerprintFlags) proto() *idemdv1.Fingerprint {
 
 // attemptFlags name the attempt that holds, or held, a key.
 type attemptFlags struct {
-	Attempt opaque `required:"" placeholder:"TEXT|hex:…" help:"Id of the attempt that was granted the key."`
-	Fence   int64  `help:"Fence that the grant gave. Left out, the key's current fence is looked up first; the attempt must still be the current one."`
+	Attempt attemptID `required:"" placeholder:"TEXT|hex:…" help:"Id of the attempt that was granted the key."`
+	Fence   *int64    `placeholder:"N" help:"Fence that the grant gave; programs send it. Left out, the key's current fence is looked up first: then an outcome that comes too late is kept as evidence under the fence of whoever holds the key now."`
 }
 
 // fence returns the fence to send.
 func (f *attemptFlags) fence(ctx context.Context, conn *grpc.ClientConn, key *idemdv1.Key) (int64, error) {
-	if f.Fence != 0 {
-		return f.Fence, nil
+	switch {
+	case f.Fence != nil && *f.Fence < 1:
+		return 0, usageError("--fence: a fence is positive, and %d is not; send the one that the grant gave", *f.Fence)
+	case f.Fence != nil:
+		return *f.Fence, nil
 	}
 	resp, err := idemdv1.NewIdempotencyServiceClient(conn).Lookup(ctx, &idemdv1.LookupRequest{Key: key})
 	return resp.GetFence(), err
 }
 
 // newAttempt draws an attempt id: 128 random bits, as text.
-func newAttempt() opaque {
+func newAttempt() attemptID {
 	var bits [16]byte
 	_, _ = rand.Read(bits[:]) // never fails
-	return opaque(hex.EncodeToString(bits[:]))
+	return attemptID{opaque(hex.EncodeToString(bits[:]))}
 }
 
 // command is a line that the user can paste into a shell.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -78,7 +77,7 @@ func TestClaimDrawsAnAttempt(t *testing.T) {
 	if r.code != exitOK || !found || len(attempt) != 32 {
 		t.Fatalf("exit code %d, standard error %q; want the attempt id of 128 bits", r.code, r.stderr)
 	}
-	s.run(t, "complete", "--id=a", "--attempt="+attempt).ok(t)
+	s.run(t, "complete", "--id=a", "--attempt="+attempt, "--outcome=").ok(t)
 
 	one := s.run(t, "claim", "--id=b").ok(t)
 	two := s.run(t, "claim", "--id=c").ok(t)
@@ -131,13 +130,15 @@ func TestOutcomes(t *testing.T) {
 		args                    []string
 		status, body, kind, out string
 	}{
-		"nothing":   {nil, "", "", "", "OK"},
+		"nothing":   {[]string{"--outcome="}, "", "", "", "OK"},
+		"terminal":  {[]string{"--code=5", "--message=\x1b[2J"}, "\x08\x05\x12\x04\x1b[2J", "", "", `NOT_FOUND: "\x1b[2J"`},
+		"bad type":  {[]string{"--outcome=x", "--type=a\x1b[2J"}, "", "x", "a\x1b[2J", `type          "a\x1b[2J"`},
 		"text":      {[]string{"--outcome=héllo"}, "", "héllo", "text/plain", "héllo"},
 		"type":      {[]string{"--outcome={}", "--type=application/json"}, "", "{}", "application/json", "application/json"},
 		"file":      {[]string{"--outcome=@" + file}, "", "from\x00a file", "application/octet-stream", "11 bytes, sha256 "},
 		"stdin":     {[]string{"--outcome=-"}, "", "from stdin", "application/octet-stream", "from stdin"},
-		"code":      {[]string{"--code=not_found", "--message=no such order"}, "\x08\x05\x12\x0dno such order", "", "", "NotFound: no such order"},
-		"with body": {[]string{"--code=9", "--outcome=x"}, "\x08\x09", "x", "text/plain", "FailedPrecondition"},
+		"code":      {[]string{"--code=not_found", "--message=no such order"}, "\x08\x05\x12\x0dno such order", "", "", "NOT_FOUND: no such order"},
+		"with body": {[]string{"--code=9", "--outcome=x"}, "\x08\x09", "x", "text/plain", "FAILED_PRECONDITION"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s.run(t, "claim", "--id="+name, "--attempt=a").ok(t)
@@ -168,10 +169,34 @@ func TestOutcomesThatCannotBe(t *testing.T) {
 		"is a directory":       {"--outcome=@" + dir},
 		"larger than the 2621": {"--outcome=@" + large},
 		"gRPC status code":     {"--code=BAD"},
-		"goes with a --code":   {"--message=ok"},
+		"goes with a --code":   {"--message=ok", "--outcome="},
+		"--outcome ''":         {"--type=text/plain"},
 	} {
 		run(t, append(complete, args...)...).fails(t, exitUsage, want)
 	}
+}
+
+// TestReleaseOfATakeover checks that "nothing happened" of one attempt is not shown as
+// if nothing had happened at all.
+func TestReleaseOfATakeover(t *testing.T) {
+	s := serve(t, t.TempDir())
+	s.run(t, "claim", "--id=a", "--attempt=one").ok(t)
+	s.run(t, "release", "--id=a", "--attempt=one", "--effect=unknown").ok(t)
+	if out := s.run(t, "claim", "--id=a", "--attempt=two").ok(t); !strings.Contains(out, "leaves the key unsettled") {
+		t.Errorf("claim after a lapse:\n%s", out)
+	}
+	if out := s.run(t, "release", "--id=a", "--attempt=two", "--effect=none").ok(t); !strings.Contains(out, "an earlier one may have acted") {
+		t.Errorf("release:\n%s", out)
+	}
+}
+
+// TestHintsOfOddValues checks that commands which are shown for values that look like
+// flags work.
+func TestHintsOfOddValues(t *testing.T) {
+	s := serve(t, t.TempDir())
+	granted := s.run(t, "claim", "--id=-x", "--scope=--y", "--entity=-it's", "--attempt=-1").ok(t)
+	next := regexp.MustCompile(`(?m)^  idemd (complete) .*$`).FindString(granted)
+	run(t, words(t, strings.TrimSpace(next))...).ok(t)
 }
 
 func TestRenewReleaseLookup(t *testing.T) {
@@ -225,41 +250,43 @@ func TestRefusals(t *testing.T) {
 	s.run(t, "lookup", "--id=").fails(t, exitFailed, "KEY_REQUIRED: ")
 	s.run(t, "lookup", "--id=a", "--namespace=none-such").fails(t, exitFailed, "NAMESPACE_UNKNOWN: ")
 	s.run(t, "claim", "--id=a", "--lease=1ms").fails(t, exitFailed, "INVALID_ARGUMENT: ")
-	s.run(t, "complete", "--id=never", "--attempt=a").fails(t, exitFailed, "KEY_NOT_FOUND: ")
+	s.run(t, "complete", "--id=never", "--attempt=a", "--outcome=").fails(t, exitFailed, "KEY_NOT_FOUND: ")
 }
 
 func TestUsageErrors(t *testing.T) {
 	for want, args := range map[string][]string{
-		"expected one of":        {},
-		"unexpected argument":    {"explode"},
-		"unknown flag --colour":  {"serve", "--colour=red"},
-		"missing flags: --id":    {"claim"},
-		"missing flags: --eff":   {"release", "--id=a", "--attempt=a"},
-		"hexadecimal digits":     {"claim", "--id=a", "--attempt=hex:0"},
-		"RFC 3339":               {"claim", "--id=a", "--intent-time=yesterday"},
-		"--lease":                {"claim", "--id=a", "--lease=long"},
-		`must be one of "text",`: {"lookup", "--id=a", "--output=xml"},
-		"or none":                {"namespace", "create", "a", "--recovery-floor=soon"},
-		"--nothing-happened":     {"record", "resolve", "--id=a", "--reason=r"},
-		`there is no "fly"`:      {"bench", "--ops=fly"},
-		"must be positive":       {"bench", "--rounds=0"},
-		"allow-insecure":         {"lookup", "--id=a", "--addr=192.0.2.1:7600"},
-		"host:port":              {"lookup", "--id=a", "--addr=localhost"},
+		"expected one of":         {},
+		"unexpected argument":     {"explode"},
+		"unknown flag --colour":   {"serve", "--colour=red"},
+		"missing flags: --id":     {"claim"},
+		"missing flags: --eff":    {"release", "--id=a", "--attempt=a"},
+		"hexadecimal digits":      {"claim", "--id=a", "--attempt=hex:0"},
+		"RFC 3339":                {"claim", "--id=a", "--intent-time=yesterday"},
+		"--lease":                 {"claim", "--id=a", "--lease=long"},
+		"--lease: \"0s\"":         {"claim", "--id=a", "--lease=0s"},
+		"see idemd claim --help":  {"claim"},
+		"the command line ends":   {"claim", "--id"},
+		"1 to 64 bytes":           {"claim", "--id=a", "--attempt="},
+		"has 1 to 64 bytes":       {"renew", "--id=a", "--attempt=hex:"},
+		"a fence is positive":     {"renew", "--id=a", "--attempt=a", "--fence=0"},
+		"--timeout: \"0\"":        {"lookup", "--id=a", "--timeout=0"},
+		"give a setting":          {"namespace", "set", "default"},
+		"--state in-progress":     {"record", "list", "--state=completed", "--lapsed"},
+		"from 0 to 262120":        {"bench", "--outcome-bytes=262144"},
+		`argument 3, "--id=\xff"`: {"claim", "--scope=a", "--id=\xff"},
+		`\x1b`:                    {"claim", "\x1b[2J"},
+		"--addr \"127.0.0.1:x\"":  {"lookup", "--id=a", "--addr=127.0.0.1:x"},
+		"not a directory":         {"serve", "--data-dir=keys_test.go"},
+		"--data-dir is empty":     {"serve", "--data-dir="},
+		`must be one of "text",`:  {"lookup", "--id=a", "--output=xml"},
+		"or none":                 {"namespace", "create", "a", "--recovery-floor=soon"},
+		"--nothing-happened":      {"record", "resolve", "--id=a", "--reason=r"},
+		`there is no "fly"`:       {"bench", "--ops=fly"},
+		"must be positive":        {"bench", "--rounds=0"},
+		"allow-insecure":          {"lookup", "--id=a", "--addr=192.0.2.1:7600"},
+		"host:port":               {"lookup", "--id=a", "--addr=localhost"},
 	} {
 		run(t, args...).fails(t, exitUsage, want)
-	}
-}
-
-func TestNoAnswer(t *testing.T) {
-	run(t, "lookup", "--id=a", "--addr="+freeAddr(t)).fails(t, exitNoAnswer, "idemd serve", "connection refused")
-
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	var stderr lockedBuffer
-	p := program{name: "idemd", exit: exitUnexpectedly(t)}
-	code := p.Run(ctx, []string{"lookup", "--id=a", "--addr=" + freeAddr(t)}, strings.NewReader(""), &stderr, &stderr)
-	if code != exitNoAnswer || !strings.Contains(stderr.String(), "interrupted") {
-		t.Errorf("interrupted: exit code %d, %s", code, stderr.String())
 	}
 }
 
@@ -274,6 +301,8 @@ func TestFlagsFromEnvironment(t *testing.T) {
 	}
 	run(t, "lookup", "--id=a", "--scope=from-env").ok(t)
 	run(t, "lookup", "--id=a", "--scope=").fails(t, exitFailed, "KEY_NOT_FOUND: ")
+	t.Setenv("IDEMD_ENTITY", "\xff")
+	run(t, "lookup", "--id=a").fails(t, exitUsage, `"IDEMD_ENTITY=\xff"`, "hex:")
 }
 
 func TestHelpAndVersion(t *testing.T) {
@@ -283,7 +312,9 @@ func TestHelpAndVersion(t *testing.T) {
 	if out := run(t, "claim", "--help").ok(t); !strings.Contains(out, "$IDEMD_ATTEMPT") {
 		t.Errorf("help of claim does not name the variables:\n%s", out)
 	}
-	if out := run(t, "version").ok(t); !regexp.MustCompile(`^idemd .* go1\.`).MatchString(out) {
-		t.Errorf("version: %s", out)
+	for _, args := range [][]string{{"version"}, {"--version"}, {"claim", "--version"}} {
+		if out := run(t, args...).ok(t); !regexp.MustCompile(`^idemd .* go1\.`).MatchString(out) {
+			t.Errorf("%v: %s", args, out)
+		}
 	}
 }

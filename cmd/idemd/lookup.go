@@ -17,7 +17,7 @@ type lookupCmd struct {
 
 // Run is called by kong.
 func (c *lookupCmd) Run(s *session) error {
-	return c.call(s, 0, func(ctx context.Context, conn *grpc.ClientConn) error {
+	return c.call(s, func(ctx context.Context, conn *grpc.ClientConn) error {
 		resp, err := idemdv1.NewIdempotencyServiceClient(conn).Lookup(ctx, &idemdv1.LookupRequest{
 			Key: c.key(), Fingerprint: c.proto(),
 		})

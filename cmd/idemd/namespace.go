@@ -23,14 +23,14 @@ type namespaceCmd struct {
 // settingFlags are the settings that can change after creation. Their names differ from
 // those of the key commands, so that one IDEMD_ variable never means two things.
 type settingFlags struct {
-	Retention       time.Duration `help:"How long an outcome answers repeats, 1m to 840h (24h)."`
-	LapsePolicy     string        `enum:"takeover,hold," default:"" help:"After a lapse: takeover lets the next claimer check and act, hold waits for somebody to settle it (takeover)."`
-	DefaultLease    time.Duration `help:"Lease of a claim that does not ask for one (30s)."`
-	MaxLease        time.Duration `help:"Longest lease that can be asked for (15m)."`
-	MaxAttempt      time.Duration `help:"Longest that renewals can stretch one attempt (1h, or a quarter of the tier)."`
-	MaxOutcomeBytes int32         `help:"Largest outcome (262144)."`
-	EntityRule      string        `enum:"optional,required,forbidden," default:"" help:"Whether keys carry an entity: optional, required or forbidden (optional)."`
-	RecoveryFloor   string        `placeholder:"RFC3339|none" help:"Refuse unknown keys whose intent is not known to be newer than this; none lifts it."`
+	Retention       span   `help:"How long an outcome answers repeats, 1m to 35d (24h)."`
+	LapsePolicy     string `enum:"takeover,hold," default:"" help:"After a lapse: takeover lets the next claimer check and act, hold waits for somebody to settle it (takeover)."`
+	DefaultLease    span   `help:"Lease of a claim that does not ask for one (30s)."`
+	MaxLease        span   `help:"Longest lease that can be asked for (15m)."`
+	MaxAttempt      span   `help:"Longest that renewals can stretch one attempt (1h, or a quarter of the tier)."`
+	MaxOutcomeBytes int32  `help:"Largest outcome (262144)."`
+	EntityRule      string `enum:"optional,required,forbidden," default:"" help:"Whether keys carry an entity: optional, required or forbidden (optional)."`
+	RecoveryFloor   string `placeholder:"RFC3339|none" help:"Refuse unknown keys whose intent is not known to be newer than this; none lifts it."`
 }
 
 // apply changes the settings that were given.
@@ -67,9 +67,9 @@ func (f *settingFlags) recoveryFloor(old *timestamppb.Timestamp) (*timestamppb.T
 	return floor.proto(), nil
 }
 
-func setDuration(field **durationpb.Duration, d time.Duration) {
+func setDuration(field **durationpb.Duration, d span) {
 	if d != 0 {
-		*field = durationpb.New(d)
+		*field = durationpb.New(time.Duration(d))
 	}
 }
 
@@ -89,7 +89,7 @@ func (c *namespaceCreateCmd) Run(s *session) error {
 	if err := c.apply(ns); err != nil {
 		return err
 	}
-	return c.call(s, 0, func(ctx context.Context, conn *grpc.ClientConn) error {
+	return c.callFor(s, 0, sendAgain, func(ctx context.Context, conn *grpc.ClientConn) error {
 		resp, err := idemdv1.NewAdminServiceClient(conn).CreateNamespace(ctx, &idemdv1.CreateNamespaceRequest{Namespace: ns})
 		if err != nil {
 			return err
@@ -105,7 +105,7 @@ type namespaceGetCmd struct {
 
 // Run is called by kong.
 func (c *namespaceGetCmd) Run(s *session) error {
-	return c.call(s, 0, func(ctx context.Context, conn *grpc.ClientConn) error {
+	return c.call(s, func(ctx context.Context, conn *grpc.ClientConn) error {
 		resp, err := idemdv1.NewAdminServiceClient(conn).GetNamespace(ctx, &idemdv1.GetNamespaceRequest{Name: c.Name})
 		if err != nil {
 			return err
@@ -120,7 +120,7 @@ type namespaceListCmd struct {
 
 // Run is called by kong.
 func (c *namespaceListCmd) Run(s *session) error {
-	return c.call(s, 0, func(ctx context.Context, conn *grpc.ClientConn) error {
+	return c.call(s, func(ctx context.Context, conn *grpc.ClientConn) error {
 		resp, err := idemdv1.NewAdminServiceClient(conn).ListNamespaces(ctx, &idemdv1.ListNamespacesRequest{})
 		if err != nil {
 			return err
@@ -142,7 +142,10 @@ type namespaceSetCmd struct {
 // Run is called by kong. UpdateNamespace replaces all settings, so they are read first;
 // of two operators who change one namespace at the same moment, the later one wins.
 func (c *namespaceSetCmd) Run(s *session) error {
-	return c.call(s, 0, func(ctx context.Context, conn *grpc.ClientConn) error {
+	if c.settingFlags == (settingFlags{}) {
+		return usageError("give a setting to change, such as --retention; see idemd namespace set --help")
+	}
+	return c.callFor(s, 0, sendAgain, func(ctx context.Context, conn *grpc.ClientConn) error {
 		admin := idemdv1.NewAdminServiceClient(conn)
 		current, err := admin.GetNamespace(ctx, &idemdv1.GetNamespaceRequest{Name: c.Name})
 		if err != nil {

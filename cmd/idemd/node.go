@@ -61,12 +61,12 @@ func (n *node) end(err error) {
 }
 
 func (n *node) listen(c *serveCmd) (err error) {
-	if err := server.CheckListenAddr(c.GrpcAddr, c.AllowInsecure); err != nil {
-		return fmt.Errorf("--grpc-addr: %w", err)
+	if err := checkAddr(c.GrpcAddr, c.AllowInsecure); err != nil {
+		return usageError("--grpc-addr: %w", err)
 	}
 	if c.AdminAddr != "" {
-		if err := server.CheckListenAddr(c.AdminAddr, c.AllowInsecure); err != nil {
-			return fmt.Errorf("--admin-addr: %w", err)
+		if err := checkAddr(c.AdminAddr, c.AllowInsecure); err != nil {
+			return usageError("--admin-addr: %w", err)
 		}
 	}
 	if n.listener, err = net.Listen("tcp", c.GrpcAddr); err != nil {
@@ -88,6 +88,9 @@ func (n *node) open(s *session, c *serveCmd, metrics *server.Metrics) (err error
 		Observer: n.commits,
 		Fatal:    s.storeStopped,
 	})
+	if errors.Is(err, pebblestore.ErrLocked) {
+		err = fmt.Errorf("--data-dir %s: %w: another process has it open; stop it, or choose another directory", c.DataDir, pebblestore.ErrLocked)
+	}
 	return err
 }
 

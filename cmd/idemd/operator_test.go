@@ -1,6 +1,9 @@
 package main
 
 import (
+	"fmt"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +16,7 @@ import (
 func TestNamespaces(t *testing.T) {
 	s := serve(t, t.TempDir())
 	var created idemdv1.CreateNamespaceResponse
-	s.json(t, &created, "namespace", "create", "shop", "--tier=week", "--retention=72h", "--lapse-policy=hold",
+	s.json(t, &created, "namespace", "create", "shop", "--tier=week", "--retention=3d", "--lapse-policy=hold",
 		"--default-lease=1m", "--max-lease=5m", "--max-attempt=2h", "--max-outcome-bytes=1000",
 		"--entity-rule=required", "--recovery-floor=2026-01-31T00:00:00Z")
 	ns := created.GetNamespace()
@@ -62,11 +65,13 @@ func TestResolve(t *testing.T) {
 
 	lapse("a")
 	claim := s.run(t, "claim", "--id=a").ok(t)
-	hint := strings.Index(claim, "settle it: idemd ")
-	if !strings.HasPrefix(claim, "unresolved:") || hint < 0 {
+	hints := regexp.MustCompile(`(?m)^  idemd record .*$`).FindAllString(claim, -1)
+	if !strings.HasPrefix(claim, "unresolved:") || len(hints) != 3 ||
+		!strings.Contains(hints[0], " inspect ") || !strings.Contains(hints[1], "--outcome") || !strings.Contains(hints[2], "--nothing-happened") {
 		t.Fatalf("claim of a held key:\n%s", claim)
 	}
-	run(t, words(t, strings.TrimPrefix(strings.TrimSpace(claim[hint:]), "settle it: "))...).ok(t)
+	run(t, words(t, strings.TrimSpace(hints[0]))...).ok(t)
+	run(t, words(t, strings.TrimSpace(hints[2]))...).ok(t)
 	if out := s.run(t, "claim", "--id=a").ok(t); !strings.HasPrefix(out, "granted: act now") {
 		t.Errorf("claim after it was settled:\n%s", out)
 	}
@@ -103,7 +108,7 @@ func TestForceReleaseAndList(t *testing.T) {
 		t.Errorf("events: %v", events)
 	}
 	s.run(t, "claim", "--id=other", "--attempt=one").ok(t)
-	s.run(t, "complete", "--id=other", "--attempt=one").ok(t)
+	s.run(t, "complete", "--id=other", "--attempt=one", "--outcome=").ok(t)
 	s.run(t, "record", "force-release", "--id=other", "--reason=r").fails(t, exitFailed, "NOT_HELD: ")
 
 	for want, args := range map[string][]string{
@@ -130,6 +135,27 @@ func TestForceReleaseAndList(t *testing.T) {
 	s.json(t, &page, "record", "list", "--page-size=1", "--page-token="+page.GetNextPageToken())
 	if len(page.GetRecords()) != 1 || page.GetRecords()[0].GetKey().GetId() == first {
 		t.Errorf("second page: %v after %q", page.GetRecords(), first)
+	}
+}
+
+func TestListShortensLongIDs(t *testing.T) {
+	s := serve(t, t.TempDir())
+	id := strings.Repeat("ü", 100)
+	s.run(t, "claim", "--id="+id).ok(t)
+	s.run(t, "claim", "--id=abc\u202edef").ok(t)
+	list := s.run(t, "record", "list").ok(t)
+	if strings.Contains(list, id) || !strings.Contains(list, strings.Repeat("ü", 63)) {
+		t.Errorf("a long id is not shortened:\n%s", list)
+	}
+	if !strings.Contains(list, `"abc\u202edef"`) {
+		t.Errorf("what turns text around is not escaped:\n%s", list)
+	}
+}
+
+func TestActorWithoutUser(t *testing.T) {
+	t.Setenv("USER", "")
+	if name := userName(); name != fmt.Sprintf("uid %d", os.Getuid()) {
+		t.Errorf("got %q", name)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	rpccode "google.golang.org/genproto/googleapis/rpc/code"
 	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
@@ -25,7 +26,7 @@ type outcomeFlags struct {
 	Message string  `help:"Message of a status that is not OK."`
 }
 
-// given reports whether any of the flags says what happened.
+// given reports whether the flags say what happened.
 func (f *outcomeFlags) given() bool { return f.Outcome != nil || f.Code != 0 }
 
 func (f *outcomeFlags) hasBody() bool { return f.Outcome != nil && *f.Outcome != "" }
@@ -112,15 +113,18 @@ func (c *code) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// codeName is the name of a status code as it is given to --code, or its number.
+func codeName(c codes.Code) string { return rpccode.Code(c).String() }
+
 // statusText shows a serialized google.rpc.Status.
 func statusText(serialized []byte) string {
 	var st spb.Status
 	if err := proto.Unmarshal(serialized, &st); err != nil {
 		return fmt.Sprintf("a status that cannot be read (%d bytes)", len(serialized))
 	}
-	text := codes.Code(st.GetCode()).String()
+	text := codeName(codes.Code(st.GetCode()))
 	if st.GetMessage() != "" {
-		text += ": " + st.GetMessage()
+		text += ": " + shown(st.GetMessage())
 	}
 	return text
 }

@@ -47,23 +47,24 @@ func (p *page) outcome(o *idemdv1.Outcome) {
 		p.field("body", "omitted: it was too large to store")
 	case len(o.GetBody()) > 0:
 		p.field("body", bodyText(o.GetBody()))
-		p.field("type", o.GetBodyType())
+		p.field("type", shown(o.GetBodyType()))
 	}
 	for _, entry := range o.GetHeader() {
-		p.field("header", entry.GetName()+": "+opaque(entry.GetValue()).String())
+		p.field("header", shown(entry.GetName())+": "+opaque(entry.GetValue()).String())
 	}
 	for _, entry := range o.GetTrailer() {
-		p.field("trailer", entry.GetName()+": "+opaque(entry.GetValue()).String())
+		p.field("trailer", shown(entry.GetName())+": "+opaque(entry.GetValue()).String())
 	}
 }
 
 // print writes the page with its fields aligned.
 func (p *page) print(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	if _, err := io.WriteString(tw, p.b.String()); err != nil {
-		return err
+	_, _ = io.WriteString(tw, p.b.String()) // kept until Flush, which has the error
+	if err := tw.Flush(); err != nil {
+		return unwritten(err)
 	}
-	return tw.Flush()
+	return nil
 }
 
 func formatTime(t *timestamppb.Timestamp) string {

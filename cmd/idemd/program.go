@@ -14,9 +14,9 @@ import (
 // The exit codes. They are documented in the README.
 const (
 	exitOK       = 0
-	exitFailed   = 1 // refused with a reason, or the server could not start
+	exitFailed   = 1 // refused with a reason, or the server could not start or go on
 	exitUsage    = 2 // the command line is wrong; nothing was sent
-	exitNoAnswer = 3 // the server was not reached or did not answer in time
+	exitNoAnswer = 3 // no answer, or none that could be shown: it may have been done
 )
 
 // program is the command as a whole. Tests run it in process.
@@ -38,7 +38,8 @@ type session struct {
 
 // cli is the command line.
 type cli struct {
-	Help helpFlag `short:"h" help:"Show this help and exit."`
+	Help        helpFlag    `short:"h" help:"Show this help and exit."`
+	ShowVersion versionFlag `name:"version" env:"-" help:"Show the version and exit."`
 
 	Serve     serveCmd     `cmd:"" help:"Run the server on an embedded store."`
 	Claim     claimCmd     `cmd:"" help:"Ask for the right to act on a key."`
@@ -56,13 +57,16 @@ type cli struct {
 // Run runs the subcommand that args name and returns the exit code. It ends early when
 // ctx is cancelled.
 func (p *program) Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	if err := checkText(args, os.Environ()); err != nil {
+		return p.fail(stderr, err)
+	}
 	parser, err := kong.New(&cli{},
 		kong.Name("idemd"),
 		kong.Description("Idempotency as a service: of all who want to act on a key, one is told to, and the rest what happened."),
 		kong.NoDefaultHelp(),
 		kong.DefaultEnvars("IDEMD"),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-		kong.Vars{"user": os.Getenv("USER")},
+		kong.Vars{"user": userName()},
 		kong.Writers(stdout, stderr),
 	)
 	if err != nil {
@@ -70,20 +74,47 @@ func (p *program) Run(ctx context.Context, args []string, stdin io.Reader, stdou
 	}
 	parsed, err := parser.Parse(args)
 	switch {
-	case errors.Is(err, errHelp):
+	case errors.Is(err, errShown):
 		return exitOK
+	case err != nil && exitCode(err) == exitNoAnswer:
+		return p.fail(stderr, err)
 	case err != nil:
-		fmt.Fprintf(stderr, "idemd: %v; see idemd --help\n", err)
-		return exitUsage
+		return p.fail(stderr, parseError(err))
 	}
 	err = parsed.Run(&session{program: p, ctx: ctx, stdin: stdin, stdout: stdout, stderr: stderr})
+	return p.fail(stderr, err)
+}
+
+// fail says on one line what went wrong, if anything did, and returns the exit code.
+func (p *program) fail(stderr io.Writer, err error) int {
 	if err != nil {
-		fmt.Fprintf(stderr, "idemd: %s\n", strings.ReplaceAll(err.Error(), "\n", "; "))
+		fmt.Fprintf(stderr, "idemd: %s\n", oneLine(err.Error()))
 	}
 	return exitCode(err)
 }
 
-var errHelp = errors.New("help was shown")
+// parseError is a refusal by the parser, with the command whose help explains it.
+func parseError(err error) error {
+	help := "idemd"
+	var refused *kong.ParseError
+	if errors.As(err, &refused) {
+		if command := refused.Context.Selected(); command != nil {
+			help = command.FullPath()
+		}
+	}
+	text := strings.Replace(err.Error(), `but got "EOL" (<EOL>)`, "but the command line ends", 1)
+	return usageError("%s; see %s --help", text, help)
+}
+
+// userName is who runs the program, as far as the process knows.
+func userName() string {
+	if name := os.Getenv("USER"); name != "" {
+		return name
+	}
+	return fmt.Sprintf("uid %d", os.Getuid())
+}
+
+var errShown = errors.New("what was asked for was shown")
 
 // helpFlag shows the help of the chosen subcommand, whatever else is on the command line.
 type helpFlag bool
@@ -91,9 +122,20 @@ type helpFlag bool
 // BeforeReset is called by kong if the flag is given.
 func (helpFlag) BeforeReset(ctx *kong.Context) error {
 	if err := ctx.PrintUsage(false); err != nil {
-		return err
+		return unwritten(err)
 	}
-	return errHelp
+	return errShown
+}
+
+// versionFlag shows the version, whatever else is on the command line.
+type versionFlag bool
+
+// BeforeReset is called by kong if the flag is given.
+func (versionFlag) BeforeReset(ctx *kong.Context) error {
+	if _, err := fmt.Fprintln(ctx.Stdout, versionText()); err != nil {
+		return unwritten(err)
+	}
+	return errShown
 }
 
 // exitError is an error with an exit code of its own.
@@ -118,4 +160,9 @@ func exitCode(err error) int {
 
 func usageError(format string, args ...any) error {
 	return exitError{fmt.Errorf(format, args...), exitUsage}
+}
+
+// unwritten is the error of an answer that came and could not be shown.
+func unwritten(err error) error {
+	return exitError{fmt.Errorf("the answer could not be written: %w", err), exitNoAnswer}
 }

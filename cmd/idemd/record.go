@@ -24,7 +24,7 @@ type recordInspectCmd struct {
 
 // Run is called by kong.
 func (c *recordInspectCmd) Run(s *session) error {
-	return c.call(s, 0, func(ctx context.Context, conn *grpc.ClientConn) error {
+	return c.call(s, func(ctx context.Context, conn *grpc.ClientConn) error {
 		resp, err := idemdv1.NewAdminServiceClient(conn).InspectRecord(ctx, &idemdv1.InspectRecordRequest{Key: c.key()})
 		if err != nil {
 			return err
@@ -49,6 +49,9 @@ type recordListCmd struct {
 
 // Run is called by kong.
 func (c *recordListCmd) Run(s *session) error {
+	if c.Lapsed && c.State != "" && c.State != "in-progress" {
+		return usageError("--lapsed goes with --state in-progress or none: a lapsed record is one in progress whose lease ended")
+	}
 	req := &idemdv1.ListRecordsRequest{
 		Namespace: c.Namespace, Lapsed: c.Lapsed, PageSize: c.PageSize, PageToken: c.PageToken,
 	}
@@ -56,7 +59,7 @@ func (c *recordListCmd) Run(s *session) error {
 		name := "STATE_" + strings.ToUpper(strings.ReplaceAll(c.State, "-", "_"))
 		req.State = idemdv1.State(idemdv1.State_value[name])
 	}
-	return c.call(s, 0, func(ctx context.Context, conn *grpc.ClientConn) error {
+	return c.call(s, func(ctx context.Context, conn *grpc.ClientConn) error {
 		resp, err := idemdv1.NewAdminServiceClient(conn).ListRecords(ctx, req)
 		if err != nil {
 			return err
@@ -69,17 +72,26 @@ func recordListText(p *page, resp *idemdv1.ListRecordsResponse) {
 	p.line("STATE\tSCOPE\tID\tENTITY\tFENCE\tGRANTED AT")
 	for _, r := range resp.GetRecords() {
 		key := r.GetKey()
-		p.line("%s\t%s\t%s\t%s\t%d\t%s", stateWord(r.GetState(), r.GetLapsed()), shellQuote(key.GetScope()),
-			shellQuote(key.GetId()), shellQuote(key.GetEntity()), r.GetFence(), formatTime(r.GetGrantedAt()))
+		p.line("%s\t%s\t%s\t%s\t%d\t%s", stateWord(r.GetState(), r.GetLapsed()), short(key.GetScope()),
+			short(key.GetId()), short(key.GetEntity()), r.GetFence(), formatTime(r.GetGrantedAt()))
 	}
 	if token := resp.GetNextPageToken(); token != "" {
 		p.line("more with --page-token %s", shellQuote(token))
 	}
 }
 
+// short is a part of a key as a column has room for it; -o json has all of it.
+func short(part string) string {
+	const room = 64
+	if runes := []rune(part); len(runes) > room {
+		return keyText(string(runes[:room-1])) + "…"
+	}
+	return keyText(part)
+}
+
 // auditFlags say who forced an action, and why.
 type auditFlags struct {
-	Actor  string `default:"${user}" help:"Who decided ($$USER)."`
+	Actor  string `default:"${user}" help:"Who decided ($$USER, or the user id)."`
 	Reason string `required:"" help:"Why; kept with the key's events."`
 }
 
@@ -104,7 +116,7 @@ func (c *recordResolveCmd) Run(s *session) error {
 		}
 		req.Outcome = outcome
 	}
-	return c.call(s, 0, func(ctx context.Context, conn *grpc.ClientConn) error {
+	return c.callFor(s, 0, lookFirst, func(ctx context.Context, conn *grpc.ClientConn) error {
 		resp, err := idemdv1.NewAdminServiceClient(conn).Resolve(ctx, req)
 		if err != nil {
 			return err
@@ -121,7 +133,7 @@ type recordForceReleaseCmd struct {
 
 // Run is called by kong.
 func (c *recordForceReleaseCmd) Run(s *session) error {
-	return c.call(s, 0, func(ctx context.Context, conn *grpc.ClientConn) error {
+	return c.callFor(s, 0, lookFirst, func(ctx context.Context, conn *grpc.ClientConn) error {
 		resp, err := idemdv1.NewAdminServiceClient(conn).ForceRelease(ctx, &idemdv1.ForceReleaseRequest{
 			Key: c.key(), Actor: c.Actor, Reason: c.Reason,
 		})

@@ -32,9 +32,9 @@ func stateText(state idemdv1.State, lapsed bool) string {
 func recordText(p *page, r *idemdv1.Record) {
 	p.heading("%s", stateText(r.GetState(), r.GetLapsed()))
 	p.field("namespace", r.GetKey().GetNamespace())
-	p.field("scope", shellQuote(r.GetKey().GetScope()))
-	p.field("id", shellQuote(r.GetKey().GetId()))
-	p.field("entity", shellQuote(r.GetKey().GetEntity()))
+	p.field("scope", keyText(r.GetKey().GetScope()))
+	p.field("id", keyText(r.GetKey().GetId()))
+	p.field("entity", keyText(r.GetKey().GetEntity()))
 	p.field("fingerprint", fingerprintText(r.GetFingerprint()))
 	p.field("fence", r.GetFence())
 	p.field("attempt number", r.GetAttemptNumber())
@@ -76,8 +76,8 @@ func eventText(p *page, e *idemdv1.Event) {
 		p.field("new fence", e.GetNewFence())
 	}
 	if e.GetActor() != "" || e.GetReason() != "" {
-		p.field("actor", e.GetActor())
-		p.field("reason", e.GetReason())
+		p.field("actor", shown(e.GetActor()))
+		p.field("reason", shown(e.GetReason()))
 	}
 	if e.GetOutcome() != nil {
 		p.outcome(e.GetOutcome())

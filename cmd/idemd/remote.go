@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
+	"strconv"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -23,29 +25,47 @@ const defaultAddr = "127.0.0.1:7600"
 
 // remoteFlags are common to the subcommands that ask a server.
 type remoteFlags struct {
-	Addr          string        `default:"127.0.0.1:7600" placeholder:"HOST:PORT" help:"Where the server listens (${default})."`
-	AllowInsecure bool          `help:"Send plain text to another machine, though there is no TLS."`
-	Timeout       time.Duration `default:"10s" help:"How long to wait for the answer, beyond --wait (${default})."`
-	Output        string        `short:"o" enum:"text,json" default:"text" help:"text, or json: the response in protojson."`
+	Addr          string `default:"127.0.0.1:7600" placeholder:"HOST:PORT" help:"Where the server listens (${default})."`
+	AllowInsecure bool   `help:"Send plain text to another machine, though there is no TLS."`
+	Timeout       span   `default:"10s" help:"How long to wait for the answer, beyond --wait (${default})."`
+	Output        string `short:"o" enum:"text,json" default:"text" help:"text, or json: the response in protojson."`
 }
 
-// call makes a connection and lets fn use it for at most the timeout and wait.
-func (f *remoteFlags) call(s *session, wait time.Duration, fn func(context.Context, *grpc.ClientConn) error) error {
+// What to do when there was no answer.
+const (
+	askAgain  = "ask again"
+	sendAgain = "it may have been done or not; run the same command again"
+	lookFirst = "it may have been done or not; look before you do it again"
+)
+
+// call is callFor for what changes nothing, and does not wait.
+func (f *remoteFlags) call(s *session, fn func(context.Context, *grpc.ClientConn) error) error {
+	return f.callFor(s, 0, askAgain, fn)
+}
+
+// callFor makes a connection and lets fn use it for at most the timeout and wait. Advice
+// says what to do if no answer can be shown.
+func (f *remoteFlags) callFor(s *session, wait time.Duration, advice string, fn func(context.Context, *grpc.ClientConn) error) error {
 	conn, err := f.dial()
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(s.ctx, f.Timeout+wait)
+	limit := time.Duration(f.Timeout) + wait
+	ctx, cancel := context.WithTimeout(s.ctx, limit)
 	defer cancel()
-	return f.explain(fn(ctx, conn))
+	err = f.explain(fn(ctx, conn), limit)
+	if err != nil && exitCode(err) == exitNoAnswer {
+		err = exitError{fmt.Errorf("%w; %s", err, advice), exitNoAnswer}
+	}
+	return err
 }
 
 // maxReceiveBytes has room for an inspection: the outcome and 32 events, each with one.
 const maxReceiveBytes = 16 << 20
 
 func (f *remoteFlags) dial() (*grpc.ClientConn, error) {
-	err := server.CheckListenAddr(f.Addr, f.AllowInsecure)
+	err := checkAddr(f.Addr, f.AllowInsecure)
 	switch {
 	case errors.Is(err, server.ErrInsecureAddress):
 		return nil, usageError("--addr %s: another machine, and plain text is all there is; allow it by name (--allow-insecure)", f.Addr)
@@ -62,25 +82,37 @@ func (f *remoteFlags) dial() (*grpc.ClientConn, error) {
 }
 
 // explain turns the error of a call into what the user is told.
-func (f *remoteFlags) explain(err error) error {
+func (f *remoteFlags) explain(err error, limit time.Duration) error {
 	st, isStatus := status.FromError(err)
 	if err == nil || !isStatus {
 		return err
 	}
 	if reason := reasonOf(st); reason != "" {
-		return fmt.Errorf("%s: %s", reason, st.Message())
+		return refusal(reason, st.Message())
 	}
 	switch st.Code() {
 	case codes.Unavailable:
-		err = fmt.Errorf("no answer from %s: is `idemd serve` running there? (%s)", f.Addr, st.Message())
+		err = fmt.Errorf("no answer from %s (is `idemd serve` running there?)", f.Addr)
 	case codes.DeadlineExceeded:
-		err = fmt.Errorf("no answer from %s within %v: it may have been done or not; ask again with the same attempt", f.Addr, f.Timeout)
+		err = fmt.Errorf("no answer from %s within %v", f.Addr, limit)
 	case codes.Canceled:
-		err = errors.New("interrupted before the answer: it may have been done or not; ask again with the same attempt")
+		err = errors.New("interrupted before the answer")
 	default:
-		return fmt.Errorf("%s answered %v: %s", f.Addr, st.Code(), st.Message())
+		return fmt.Errorf("%s answered %v: %s", f.Addr, codeName(st.Code()), st.Message())
 	}
 	return exitError{err, exitNoAnswer}
+}
+
+// refusal is a refusal by idemd. After some it may have been done all the same.
+func refusal(reason, message string) error {
+	err := fmt.Errorf("%s: %s", reason, message)
+	switch reason {
+	case "STORE_UNAVAILABLE", "INTERNAL":
+		return exitError{err, exitNoAnswer}
+	case "OUTCOME_TOO_LARGE":
+		return fmt.Errorf("%w (store a reference to it, or let an operator raise the namespace's --max-outcome-bytes)", err)
+	}
+	return err
 }
 
 // reasonOf returns the reason of a refusal by idemd, or "".
@@ -114,6 +146,24 @@ func printJSON(s *session, m proto.Message) error {
 	if err := json.Compact(&line, loose); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(s.stdout, line.String())
-	return err
+	if _, err := fmt.Fprintln(s.stdout, line.String()); err != nil {
+		return unwritten(err)
+	}
+	return nil
+}
+
+// checkAddr is [server.CheckListenAddr], and refuses also a port that is not a number
+// from 0 to 65535.
+func checkAddr(addr string, allowInsecure bool) error {
+	if err := server.CheckListenAddr(addr, allowInsecure); err != nil {
+		return err
+	}
+	_, port, err := net.SplitHostPort(addr)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return fmt.Errorf("%q is not host:port, with a number from 0 to 65535 as the port", addr)
+	}
+	return nil
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"time"
 
 	"google.golang.org/grpc"
 
@@ -14,18 +13,18 @@ type renewCmd struct {
 	remoteFlags
 	keyFlags
 	attemptFlags
-	Lease time.Duration `help:"How long the right to act should last from now, 1s to 15m (the namespace's, 30s by default)."`
+	Lease span `help:"How long the right to act should last from now, 1s to 15m (the namespace's, 30s by default)."`
 }
 
 // Run is called by kong.
 func (c *renewCmd) Run(s *session) error {
-	return c.call(s, 0, func(ctx context.Context, conn *grpc.ClientConn) error {
+	return c.callFor(s, 0, sendAgain, func(ctx context.Context, conn *grpc.ClientConn) error {
 		fence, err := c.fence(ctx, conn, c.key())
 		if err != nil {
 			return err
 		}
 		resp, err := idemdv1.NewIdempotencyServiceClient(conn).Renew(ctx, &idemdv1.RenewRequest{
-			Key: c.key(), AttemptId: c.Attempt, Fence: fence, Lease: durationProto(c.Lease),
+			Key: c.key(), AttemptId: c.Attempt.opaque, Fence: fence, Lease: durationProto(c.Lease),
 		})
 		if err != nil {
 			return err

@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -31,6 +33,10 @@ type serveCmd struct {
 
 // Run is called by kong. It serves until the session's context is cancelled.
 func (c *serveCmd) Run(s *session) error {
+	if err := c.checkDataDir(); err != nil {
+		return err
+	}
+	c.warn(s)
 	n, err := startNode(s, c)
 	if err != nil {
 		return err
@@ -47,6 +53,25 @@ func (c *serveCmd) Run(s *session) error {
 		err = stopErr
 	}
 	return err
+}
+
+func (c *serveCmd) checkDataDir() error {
+	if c.DataDir == "" {
+		return usageError("--data-dir is empty: name a directory, which is made if it does not exist")
+	}
+	if info, err := os.Stat(c.DataDir); err == nil && !info.IsDir() {
+		return usageError("--data-dir %s is not a directory", c.DataDir)
+	}
+	return nil
+}
+
+// warn says it aloud if other machines can connect.
+func (c *serveCmd) warn(s *session) {
+	for _, addr := range []string{c.GrpcAddr, c.AdminAddr} {
+		if errors.Is(checkAddr(addr, false), server.ErrInsecureAddress) && c.AllowInsecure {
+			fmt.Fprintf(s.stderr, "WARNING: other machines can reach %s, in plain text and without a password: whoever connects can read, claim and complete every key\n", addr)
+		}
+	}
 }
 
 // greet says where the server is and what to try.

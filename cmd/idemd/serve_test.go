@@ -38,19 +38,21 @@ func TestServeRefuses(t *testing.T) {
 		args    []string
 		prepare func(t *testing.T, dir string) // dir does not exist
 		live    bool                           // another server writes there
+		code    int                            // exitFailed if zero
 		want    []string
 	}{
 		"busy port":           {args: []string{"--grpc-addr=" + busyAddr}, want: []string{"--grpc-addr", busyAddr, "in use"}},
 		"busy admin port":     {args: []string{"--admin-addr=" + busyAddr}, want: []string{"--admin-addr", busyAddr, "in use"}},
-		"every interface":     {args: []string{"--grpc-addr=:0"}, want: []string{"other machines", "--allow-insecure"}},
-		"another machine":     {args: []string{"--grpc-addr=192.0.2.1:7600"}, want: []string{"other machines", "--allow-insecure"}},
-		"admin everywhere":    {args: []string{"--admin-addr=0.0.0.0:0"}, want: []string{"other machines", "--allow-insecure"}},
-		"no port":             {args: []string{"--grpc-addr=localhost"}, want: []string{"localhost", "host:port"}},
-		"no address":          {args: []string{"--grpc-addr="}, want: []string{"host:port"}},
+		"every interface":     {args: []string{"--grpc-addr=:0"}, code: exitUsage, want: []string{"other machines", "--allow-insecure"}},
+		"another machine":     {args: []string{"--grpc-addr=192.0.2.1:7600"}, code: exitUsage, want: []string{"other machines", "--allow-insecure"}},
+		"admin everywhere":    {args: []string{"--admin-addr=0.0.0.0:0"}, code: exitUsage, want: []string{"other machines", "--allow-insecure"}},
+		"no port":             {args: []string{"--grpc-addr=localhost"}, code: exitUsage, want: []string{"localhost", "host:port"}},
+		"port by no number":   {args: []string{"--grpc-addr=127.0.0.1:grpc"}, code: exitUsage, want: []string{"127.0.0.1:grpc", "65535"}},
+		"no address":          {args: []string{"--grpc-addr="}, code: exitUsage, want: []string{"host:port"}},
 		"foreign directory":   {prepare: foreign, want: []string{"something else"}},
-		"directory of a file": {prepare: plainFile, want: []string{"not a directory"}},
+		"directory of a file": {prepare: plainFile, code: exitUsage, want: []string{"not a directory"}},
 		"newer format":        {prepare: newerFormat, want: []string{"newer format"}},
-		"locked by another":   {prepare: inUse, live: true, want: []string{"in use"}},
+		"locked by another":   {prepare: inUse, live: true, want: []string{"in use", "--data-dir"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			parent := t.TempDir()
@@ -60,7 +62,7 @@ func TestServeRefuses(t *testing.T) {
 			}
 			before := snapshot(t, parent)
 			args := append([]string{"serve", "--grpc-addr=127.0.0.1:0", "--admin-addr=", "--data-dir=" + dir}, test.args...)
-			run(t, args...).fails(t, exitFailed, test.want...)
+			run(t, args...).fails(t, max(test.code, exitFailed), test.want...)
 			if after := snapshot(t, parent); after != before && !test.live {
 				t.Errorf("touched:\n%s\nbefore:\n%s", after, before)
 			}
@@ -176,6 +178,17 @@ func TestServeKeepsData(t *testing.T) {
 	again := serve(t, dir)
 	if out := again.run(t, "claim", "--id=order-1001").ok(t); !strings.Contains(out, "charged 42 EUR") {
 		t.Errorf("after a restart:\n%s", out)
+	}
+}
+
+func TestServeWarnsOfOtherMachines(t *testing.T) {
+	for addr, want := range map[string]int{"0.0.0.0:0": 1, "127.0.0.1:0": 0} {
+		var stderr lockedBuffer
+		c := &serveCmd{GrpcAddr: addr, AllowInsecure: true}
+		c.warn(&session{stderr: &stderr})
+		if text := stderr.String(); strings.Count(text, "WARNING: ") != want || strings.Count(text, "\n") != want {
+			t.Errorf("%s: %q, want %d lines", addr, text, want)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/hex"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -10,6 +11,8 @@ import (
 
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/idemd/idemd/store"
 )
 
 const hexPrefix = "hex:"
@@ -54,6 +57,60 @@ func printable(b []byte) bool {
 	return true
 }
 
+// attemptID is the id of an attempt on the command line. Given, it is not empty.
+type attemptID struct{ opaque }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (a *attemptID) UnmarshalText(text []byte) error {
+	if err := a.opaque.UnmarshalText(text); err != nil {
+		return err
+	}
+	if len(a.opaque) == 0 || len(a.opaque) > store.MaxAttemptIDBytes {
+		return fmt.Errorf("an attempt id has 1 to %d bytes, this one has %d", store.MaxAttemptIDBytes, len(a.opaque))
+	}
+	return nil
+}
+
+// span is a duration on the command line: like 90s or 1h30m, or whole days like 7d. Given,
+// it is positive.
+type span time.Duration
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (d *span) UnmarshalText(text []byte) error {
+	parsed, err := parseSpan(string(text))
+	if err != nil || parsed <= 0 {
+		return fmt.Errorf("%q is not a positive duration like 90s, 1h30m or 7d", text)
+	}
+	*d = span(parsed)
+	return nil
+}
+
+func parseSpan(text string) (time.Duration, error) {
+	number, inDays := strings.CutSuffix(text, "d")
+	if !inDays {
+		return time.ParseDuration(text)
+	}
+	const day = 24 * time.Hour
+	days, err := strconv.ParseUint(number, 10, 16)
+	return time.Duration(days) * day, err
+}
+
+// checkText refuses arguments and IDEMD_ variables that are not UTF-8. The parser would
+// replace the bytes that are not, and so make one value of two.
+func checkText(args, environ []string) error {
+	for i, arg := range args {
+		if !utf8.ValidString(arg) {
+			return usageError("argument %d, %+q, is not valid UTF-8: give bytes as hex:…, or an outcome as @FILE", i+1, arg)
+		}
+	}
+	for _, variable := range environ {
+		if strings.HasPrefix(variable, "IDEMD_") && !utf8.ValidString(variable) {
+			return usageError("variable %+q is not valid UTF-8: give bytes as hex:…, or an outcome as @FILE", variable)
+		}
+	}
+	return nil
+}
+
 // instant is a time in RFC 3339 on the command line.
 type instant struct{ time.Time }
 
@@ -75,11 +132,40 @@ func (i instant) proto() *timestamppb.Timestamp {
 }
 
 // durationProto leaves a duration that was not given out of the request.
-func durationProto(d time.Duration) *durationpb.Duration {
+func durationProto(d span) *durationpb.Duration {
 	if d == 0 {
 		return nil
 	}
-	return durationpb.New(d)
+	return durationpb.New(time.Duration(d))
+}
+
+// shown is text from elsewhere as it can be printed on a terminal: as it is, or quoted.
+func shown(text string) string {
+	if printable([]byte(text)) {
+		return text
+	}
+	return strconv.Quote(text)
+}
+
+// keyText is a part of a key as a word for the shell, or quoted if it cannot be printed.
+func keyText(part string) string {
+	if printable([]byte(part)) {
+		return shellQuote(part)
+	}
+	return strconv.Quote(part)
+}
+
+// oneLine is the text of an error on one line, with what does not print escaped.
+func oneLine(text string) string {
+	var b strings.Builder
+	for _, r := range strings.ReplaceAll(text, "\n", "; ") {
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		}
+	}
+	return b.String()
 }
 
 // shellQuote returns s as one word of a POSIX shell.

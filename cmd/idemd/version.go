@@ -10,8 +10,10 @@ type versionCmd struct{}
 
 // Run is called by kong.
 func (versionCmd) Run(s *session) error {
-	_, err := fmt.Fprintln(s.stdout, versionText())
-	return err
+	if _, err := fmt.Fprintln(s.stdout, versionText()); err != nil {
+		return unwritten(err)
+	}
+	return nil
 }
 
 func versionText() string {

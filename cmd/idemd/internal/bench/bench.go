@@ -10,7 +10,6 @@ package bench
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -195,7 +194,7 @@ func (c *comparison) round(ctx context.Context, workers []*worker, call func(con
 	s.cpu = processorTime() - cpuBefore
 	opsAfter, syncsAfter := c.syncs()
 	s.written, s.syncs = opsAfter-opsBefore, syncsAfter-syncsBefore
-	return s, errors.Join(errs...)
+	return s, cmp.Or(errs...)
 }
 
 func (c *comparison) syncs() (operations, syncs float64) {

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	idemdv1 "github.com/idemd/idemd/proto/idemd/v1"
+	"github.com/idemd/idemd/store"
 )
 
 // op is one operation that can be measured.
@@ -83,6 +84,9 @@ func newWorker(client idemdv1.IdempotencyServiceClient, o *Options) *worker {
 }
 
 const bodyType = "application/octet-stream"
+
+// MaxBodyBytes is the largest body that an outcome of the load has room for.
+const MaxBodyBytes = store.MaxOutcomeBytes - len(bodyType)
 
 func (w *worker) nextID() string {
 	w.serial++
