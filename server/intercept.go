@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
+	rpccode "google.golang.org/genproto/googleapis/rpc/code"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -86,6 +87,9 @@ func (c *calls) answered(ctx context.Context, req any, method string) {
 		return
 	}
 	attrs := about(ctx, req, method)
+	if of, ok := req.(interface{ GetNamespace() *pb.Namespace }); ok { // answered, so its name is a valid one
+		attrs = append(attrs, slog.String("namespace", of.GetNamespace().GetName()))
+	}
 	if by, ok := req.(interface{ GetActor() string }); ok {
 		attrs = append(attrs, slog.String("actor", by.GetActor()))
 	}
@@ -107,7 +111,7 @@ func (c *calls) refused(ctx context.Context, req any, method string, st *status.
 		return
 	}
 	attrs := append(about(ctx, req, method),
-		slog.String("code", st.Code().String()), slog.String("reason", storepb.ReasonName(storepb.Reason(err))))
+		slog.String("code", rpccode.Code(st.Code()).String()), slog.String("reason", storepb.ReasonName(storepb.Reason(err))))
 	if cause := causeOf(err); cause != nil {
 		attrs = append(attrs, slog.String("cause", cause.Error()))
 	}

@@ -21,7 +21,7 @@ var (
 	// is no longer known here. Do not act.
 	ErrKeyExpired = errors.New("intent is older than the retention")
 	// ErrUnknownHistory: the store was restored and may have forgotten this key. Do
-	// not act; an operator must import what is known or lift the recovery floor.
+	// not act; find out elsewhere whether it was done. An operator lifts the recovery floor.
 	ErrUnknownHistory = errors.New("history before the recovery floor is not known")
 	// ErrAttemptTooLong: the attempt has used up its longest duration. Stop acting.
 	ErrAttemptTooLong = errors.New("attempt has used up its longest duration")

@@ -147,7 +147,7 @@ func (n *Namespace) checkHistory(intent, now time.Time) error {
 	known := !intent.IsZero()
 	if !n.RecoveryFloor.IsZero() && (!known || !intent.Add(-n.Skew()).After(n.RecoveryFloor)) {
 		return Refuse(ErrUnknownHistory, fmt.Sprintf(
-			"the store may have forgotten keys from before %s; an operator must settle them or lift the recovery floor",
+			"the store may have forgotten keys from before %s; find out elsewhere whether it was done; an operator lifts the recovery floor",
 			n.RecoveryFloor.Format(time.RFC3339)))
 	}
 	if !known {

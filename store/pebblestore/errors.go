@@ -19,13 +19,13 @@ var (
 	// ErrLocked: another process, or another Store in this one, has the directory open.
 	ErrLocked = errors.New("store is in use")
 	// ErrDamaged: the store is damaged so that acknowledged operations may be missing.
-	// Restore it from a backup.
+	// Restore it from a backup, and set a recovery floor before anybody claims.
 	ErrDamaged = errors.New("store is damaged")
 )
 
 // damaged makes the error with which Open refuses a damaged store.
 func damaged(format string, args ...any) error {
-	return fmt.Errorf("%w: %w; restore the directory from a backup", ErrDamaged, fmt.Errorf(format, args...))
+	return fmt.Errorf("%w: %w; restore the directory from a backup, then set a recovery floor before anybody claims (README, Backups)", ErrDamaged, fmt.Errorf(format, args...))
 }
 
 // corrupt makes the refusal for a key whose stored record, event or place in the files is
