@@ -199,6 +199,14 @@ func TestHintsOfOddValues(t *testing.T) {
 	run(t, words(t, strings.TrimSpace(next))...).ok(t)
 }
 
+func TestOutcomeTooLargeForTheNamespace(t *testing.T) {
+	s := serve(t, t.TempDir())
+	s.run(t, "namespace", "create", "small", "--max-outcome-bytes=20").ok(t)
+	s.run(t, "claim", "--namespace=small", "--id=a", "--attempt=one").ok(t)
+	s.run(t, "complete", "--namespace=small", "--id=a", "--attempt=one", "--outcome=more than twenty bytes of it").
+		fails(t, exitFailed, "OUTCOME_TOO_LARGE: ", "--max-outcome-bytes")
+}
+
 func TestRenewReleaseLookup(t *testing.T) {
 	s := serve(t, t.TempDir())
 	var claim idemdv1.ClaimResponse
