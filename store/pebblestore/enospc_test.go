@@ -1,6 +1,12 @@
 package pebblestore_test
 
 import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -43,6 +49,13 @@ func (f *fault) check(op errorfs.Op) error {
 	return f.err
 }
 
+func createOf(part string) func(errorfs.Op) bool {
+	return func(op errorfs.Op) bool {
+		create := op.Kind == errorfs.OpCreate || op.Kind == errorfs.OpReuseForWrite
+		return create && strings.Contains(op.Path, part)
+	}
+}
+
 func syncOf(part string) func(errorfs.Op) bool {
 	return func(op errorfs.Op) bool { return isSync(op) && strings.Contains(op.Path, part) }
 }
@@ -65,6 +78,8 @@ func faults() []*fault {
 		{name: "full disk, mark", match: writeOf("MARK"), err: syscall.ENOSPC},
 		{name: "full disk, manifest", match: writeOf("MANIFEST"), err: syscall.ENOSPC},
 		{name: "full disk, table", match: writeOf(".sst"), err: syscall.ENOSPC},
+		{name: "full disk, new table", match: createOf(".sst"), err: syscall.ENOSPC},
+		{name: "sync of a table", match: syncOf(".sst"), err: syscall.EIO},
 	}
 }
 
@@ -78,7 +93,7 @@ func TestFailedDisk(t *testing.T) {
 
 func failedDisk(t *testing.T, f *fault) {
 	step := "opening"
-	hangGuard(t, 30*time.Second, func() string { return step })
+	hangGuard(t, 2*time.Minute, func() string { return step })
 	clock := storetest.NewClock()
 	c := newCrasher(vfs.NewCrashableMem(), clock, 3, 0)
 	c.before = f.check
@@ -141,4 +156,82 @@ func checkStopped(t *testing.T, s *pebblestore.Store) {
 			t.Errorf("after the failure, call %d gives %v", i, err)
 		}
 	}
+}
+
+// diskToFill is the environment variable that names a directory which a copy of the test
+// binary is to fill with a store.
+const diskToFill = "PEBBLESTORE_TEST_FILL"
+
+// A disk that really is full stops the store; with room again, all that was acknowledged
+// is there. The store that stopped runs in a process of its own, which then ends.
+func TestFullDisk(t *testing.T) {
+	if dir := os.Getenv(diskToFill); dir != "" {
+		fmt.Printf("acknowledged %d\n", fillDisk(t, dir))
+		return
+	}
+	disk := smallDisk(t, "4m")
+	dir := filepath.Join(disk, "data")
+	filler := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestFullDisk$", "-test.timeout=2m")
+	filler.Env = append(os.Environ(), diskToFill+"="+dir)
+	out, err := filler.CombinedOutput()
+	var acknowledged int
+	if _, scanErr := fmt.Sscanf(string(out), "acknowledged %d", &acknowledged); err != nil || scanErr != nil || acknowledged == 0 {
+		t.Fatalf("filling the disk: %v, %v\n%s", err, scanErr, out)
+	}
+	t.Logf("%d outcomes acknowledged", acknowledged)
+
+	growDisk(t, disk, "64m")
+	s, err := pebblestore.Open(dir, openOptions(vfs.Default, storetest.NewClock(), newFatals()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mustClose(t, s)
+	for i := range acknowledged {
+		answer, err := s.Claim(t.Context(), store.ClaimRequest{Key: fillKey(i), AttemptID: "two"})
+		if err != nil || answer.Completed == nil || answer.Completed.Outcome.Digest() != fillOutcome(i).Digest() {
+			t.Errorf("key %d of %d: %+v, %v; want its outcome", i, acknowledged, answer, err)
+		}
+	}
+}
+
+func fillKey(i int) store.Key { return store.Key{Namespace: store.DefaultNamespace, ID: fmt.Sprint(i)} }
+
+// fillOutcome makes an outcome that cannot be compressed.
+func fillOutcome(i int) *store.Outcome {
+	body := make([]byte, 100<<10)
+	_, _ = rand.NewChaCha8([32]byte{byte(i)}).Read(body)
+	return &store.Outcome{Body: body}
+}
+
+// fillDisk claims and completes keys until the store answers no more, checks how it
+// stopped, and returns how many it has completed.
+func fillDisk(t *testing.T, dir string) int {
+	fatal := newFatals()
+	s, err := pebblestore.Open(dir, openOptions(vfs.Default, storetest.NewClock(), fatal))
+	if err != nil {
+		t.Fatal(err)
+	}
+	acknowledged := 0
+	for fillOne(t, s, acknowledged) {
+		acknowledged++
+	}
+	fatal.wait()
+	checkStopped(t, s)
+	if err := s.Close(); err == nil {
+		t.Error("Close says that all is well")
+	}
+	return acknowledged
+}
+
+// fillOne completes a key and reports whether that was acknowledged.
+func fillOne(t *testing.T, s *pebblestore.Store, i int) bool {
+	claim, err := s.Claim(t.Context(), store.ClaimRequest{Key: fillKey(i), AttemptID: "one"})
+	if err == nil {
+		complete := store.CompleteRequest{Key: fillKey(i), AttemptID: "one", Fence: claim.Granted.Fence, Outcome: fillOutcome(i)}
+		_, err = s.Complete(t.Context(), complete)
+	}
+	if err != nil && !errors.Is(err, store.ErrUnavailable) {
+		t.Fatalf("key %d: %v", i, err)
+	}
+	return err == nil
 }
