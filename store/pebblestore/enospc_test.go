@@ -30,6 +30,8 @@ type fault struct {
 	mu    sync.Mutex
 	armed bool
 	hits  int
+	over  bool
+	never *sync.Cond // which nobody signals
 }
 
 func (f *fault) arm() {
@@ -38,15 +40,26 @@ func (f *fault) arm() {
 	f.armed = true
 }
 
-// check is a crasher's before.
+// check is a crasher's before. Once the test is over it holds back whatever comes: in a
+// store that has stopped, Pebble may go on trying until the process ends.
 func (f *fault) check(op errorfs.Op) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for f.over {
+		f.never.Wait()
+	}
 	if !f.armed || !f.match(op) {
 		return nil
 	}
 	f.hits++
 	return f.err
+}
+
+// end ends the test of the fault.
+func (f *fault) end() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.never, f.over = sync.NewCond(&f.mu), true
 }
 
 func createOf(part string) func(errorfs.Op) bool {
@@ -97,6 +110,7 @@ func failedDisk(t *testing.T, f *fault) {
 	clock := storetest.NewClock()
 	c := newCrasher(vfs.NewCrashableMem(), clock, 3, 0)
 	c.before = f.check
+	t.Cleanup(f.end)
 	fatal := newFatals()
 	s, err := pebblestore.Open(dataDir, openOptions(c.fs(), clock, fatal))
 	if err != nil {
