@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"path"
 	"sync"
 	"testing"
 	"time"
@@ -86,7 +87,7 @@ func settleBeforeSync(op errorfs.Op) error {
 
 // A disk lost while the store is made leaves nothing, or a store.
 func TestCrashDuringFirstOpen(t *testing.T) {
-	for _, percent := range []int{0, 100} {
+	for _, percent := range []int{0, 50, 100} {
 		clock := storetest.NewClock()
 		c := newCrasher(vfs.NewCrashableMem(), clock, 7, 1, percent)
 		h := &history{now: storetest.Start, keys: testKeys[:1], base: map[store.Key]row{}}
@@ -100,6 +101,30 @@ func TestCrashDuringFirstOpen(t *testing.T) {
 		}
 		verifyAll(t, crashes)
 	}
+}
+
+// Of directory entries that were made since the last sync of the directory, any may be
+// kept and any lost, whatever their order. Creation and recovery make several.
+func TestCrashKeepsSomeDirectoryEntries(t *testing.T) {
+	const clones = 16
+	clock := storetest.NewClock()
+	c := newCrasher(vfs.NewCrashableMem(), clock, 5, 0)
+	h := &history{now: storetest.Start, keys: testKeys[:1], base: map[store.Key]row{}}
+	c.record(h)
+	c.before = func(op errorfs.Op) error {
+		if isSync(op) && path.Ext(op.Path) == "" {
+			for range clones {
+				c.crashNow("before a sync of "+path.Base(op.Path), 50)
+			}
+		}
+		return nil
+	}
+	for range 3 {
+		s := mustOpen(t, c.fs(), clock)
+		h.namespaces = namespacesOf(t, s)
+		mustClose(t, s)
+	}
+	verifyAll(t, c.take())
 }
 
 // A change of namespaces is whole or absent, and an acknowledged one is there.
@@ -158,7 +183,7 @@ func TestCrashDuringRecovery(t *testing.T) {
 	rng.Shuffle(len(first), func(i, j int) { first[i], first[j] = first[j], first[i] })
 	nested := 0
 	for i, f := range first[:min(len(first), int(seeds(10)))] {
-		c := newCrasher(f.fs, clockAt(f.wall), uint64(i), 1, 0, 100)
+		c := newCrasher(f.fs, clockAt(f.wall), uint64(i), 1, 0, 50, 100)
 		c.record(f.history.crashed(f.cut, f.history.now))
 		h := f.verifyOn(t, c.fs(), c.record)
 		second := c.take()

@@ -92,6 +92,7 @@ func faults() []*fault {
 		{name: "full disk, manifest", match: writeOf("MANIFEST"), err: syscall.ENOSPC},
 		{name: "full disk, table", match: writeOf(".sst"), err: syscall.ENOSPC},
 		{name: "full disk, new table", match: createOf(".sst"), err: syscall.ENOSPC},
+		{name: "full disk, new log", match: createOf(".log"), err: syscall.ENOSPC},
 		{name: "sync of a table", match: syncOf(".sst"), err: syscall.EIO},
 	}
 }

@@ -15,7 +15,7 @@ import (
 // tell a damaged end of a log from its end. Log gets Pebble's fatal errors too.
 func pebbleOptions(o Options, fs vfs.FS, log *pebbleLogger, pruner *chainPruner) *pebble.Options {
 	p := &pebble.Options{
-		FS:                          fs,
+		FS:                          guardedFS{fs, log},
 		FormatMajorVersion:          pebble.FormatNewest,
 		CacheSize:                   o.BlockCacheBytes,
 		MemTableSize:                o.MemTableBytes,
@@ -65,7 +65,7 @@ func (l *pebbleLogger) backgroundFailed(err error) {
 		l.Errorf("background work failed: %v", err)
 		return
 	}
-	l.fatal(fmt.Errorf("pebble: background work failed: %w", err))
+	l.Fatalf("background work failed: %w", err)
 }
 
 // Fatalf never returns, because Pebble counts on that: it holds locks, and what it would do
