@@ -27,6 +27,19 @@ func madeStore(t *testing.T) string {
 	return dir
 }
 
+// newerPebble is a store whose database was upgraded by a newer Pebble.
+func newerPebble(t *testing.T) string {
+	dir := madeStore(t)
+	marker, err := filepath.Glob(filepath.Join(dir, "db", "marker.format-version.*"))
+	if err != nil || len(marker) != 1 {
+		t.Fatalf("format markers: %v, %v", marker, err)
+	}
+	if err := os.Rename(marker[0], strings.TrimSuffix(marker[0], filepath.Ext(marker[0]))+".999"); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 // openAndCall opens a store, calls it and closes it again.
 func openAndCall(t *testing.T, dir string, seed uint64) {
 	t.Helper()
@@ -51,6 +64,7 @@ func TestRefusedDirectoryIsNotTouched(t *testing.T) {
 		{"of a user's files", userFiles, pebblestore.ErrForeignDir, "notes.txt"},
 		{"of a user's files, named like ours", filesNamedLikeOurs, pebblestore.ErrDamaged, "FORMAT"},
 		{"of a newer version", newerStore, pebblestore.ErrNewerFormat, "it is 2, this version knows up to 1"},
+		{"of a newer Pebble", newerPebble, pebblestore.ErrNewerFormat, "format 999"},
 		{"with another store's mark", func(t *testing.T) string { return mixed(t, madeStore(t), "MARK") }, pebblestore.ErrDamaged, "another store"},
 	}
 	for _, test := range tests {

@@ -7,6 +7,8 @@ import (
 	"io"
 	"io/fs"
 	"slices"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 
@@ -91,7 +93,7 @@ func (o *opener) inspect() (exists bool, err error) {
 		return false, err
 	}
 	if slices.Contains(names, fileFormat) {
-		return true, o.readIdentity()
+		return true, errors.Join(o.readIdentity(), o.checkPebbleFormat())
 	}
 	allowed := []string{fileLock, "lost+found"}
 	if slices.Contains(names, fileCreating) { // a creation was interrupted
@@ -115,6 +117,26 @@ func (o *opener) readIdentity() error {
 	}
 	if o.id.version > formatVersion {
 		return fmt.Errorf("%w: it is %d, this version knows up to %d; use a newer idemd", ErrNewerFormat, o.id.version, formatVersion)
+	}
+	return nil
+}
+
+// checkPebbleFormat refuses a database that a newer Pebble has upgraded. Pebble keeps the
+// version at the end of a file's name.
+func (o *opener) checkPebbleFormat() error {
+	names, err := o.fs.List(o.path(dirPebble))
+	if err != nil {
+		return nil //nolint:nilerr // that the database is missing is found out later
+	}
+	for _, name := range names {
+		if !strings.HasPrefix(name, "marker.format-version.") {
+			continue
+		}
+		version, err := strconv.ParseUint(name[strings.LastIndexByte(name, '.')+1:], 10, 32)
+		if err == nil && version > uint64(pebble.FormatNewest) {
+			return fmt.Errorf("%w: its database is of format %d, this version knows up to %d; use a newer idemd",
+				ErrNewerFormat, version, pebble.FormatNewest)
+		}
 	}
 	return nil
 }
