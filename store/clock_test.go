@@ -39,6 +39,22 @@ func TestSteadyClockSlewsAfterAStep(t *testing.T) {
 	}
 }
 
+// backwards is a source whose monotonic clock breaks its promise.
+type backwards struct{ *storetest.Clock }
+
+func (b backwards) Monotonic() time.Duration { return -b.Clock.Monotonic() }
+
+func TestSteadyClockNeverGoesBack(t *testing.T) {
+	source := backwards{storetest.NewClock()}
+	clock := store.NewSteadyClock(source, time.Time{})
+	for range 3 {
+		source.Advance(time.Second)
+		if got := clock.Now(); !got.Equal(storetest.Start) {
+			t.Fatalf("the clock shows %v, want that it stands at %v", got, storetest.Start)
+		}
+	}
+}
+
 func TestSteadyClockReachesTheWallAndStays(t *testing.T) {
 	source := storetest.NewClock()
 	clock := store.NewSteadyClock(source, time.Time{})

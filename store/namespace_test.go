@@ -86,6 +86,15 @@ func TestRaisedRetentionDoesNotForgetTheOldOne(t *testing.T) {
 	if lowered, err = lowered.Replace(raised, at(11*time.Hour)); err != nil || len(lowered.PastRetentions) != 1 {
 		t.Errorf("lowering: %v, past %v; want the one past retention kept", err, lowered.PastRetentions)
 	}
+	for _, age := range []struct {
+		since time.Duration
+		kept  int
+	}{{35 * 24 * time.Hour, 1}, {35*24*time.Hour + 1, 0}} {
+		later, err := lowered.Replace(lowered, at(10*time.Hour+age.since))
+		if err != nil || len(later.PastRetentions) != age.kept {
+			t.Errorf("%v after the change: %v, past %v; want %d", age.since, err, later.PastRetentions, age.kept)
+		}
+	}
 	if later, err := lowered.Replace(lowered, at(60*24*time.Hour)); err != nil || len(later.PastRetentions) != 0 {
 		t.Errorf("60 days later: %v, past %v; want none", err, later.PastRetentions)
 	}

@@ -129,6 +129,48 @@ func TestWaitSeesWhatSettlesElsewhere(t *testing.T) {
 	})
 }
 
+// settlingStore completes the key right after the waiter was told that it is in progress.
+type settlingStore struct {
+	store.Store
+	settle func()
+}
+
+func (s *settlingStore) Claim(ctx context.Context, req store.ClaimRequest) (store.ClaimAnswer, error) {
+	answer, err := s.Store.Claim(ctx, req)
+	if answer.InProgress != nil {
+		s.settle()
+	}
+	return answer, err
+}
+
+func TestWaitMissesNothingThatSettlesMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		settling := &settlingStore{Store: storetest.NewMemory(bubbleClock{time.Now()})}
+		waiter := store.NewWaiter(settling, store.WaiterOptions{})
+		defer waiter.Close()
+		grant := mustGrant(t, waiter, claimWaiting("holder", 0))
+		settling.settle = func() { mustComplete(t, waiter, "holder", grant.Fence) }
+		began := time.Now()
+		answer, err := waiter.Claim(t.Context(), claimWaiting("waiter", time.Minute))
+		if err != nil || answer.Completed == nil || time.Since(began) != 0 {
+			t.Errorf("got %+v, %v after %v; want the outcome at once", answer, err, time.Since(began))
+		}
+	})
+}
+
+func TestWaitSeesTheLeaseEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		waiter, _ := newWaiter(t, store.WaiterOptions{Jitter: func() float64 { return 0.999 }})
+		mustGrant(t, waiter, claimWaiting("dead", 0))
+		time.Sleep(9600 * time.Millisecond)
+		began := time.Now()
+		answer, err := waiter.Claim(t.Context(), claimWaiting("waiter", time.Minute))
+		if took := time.Since(began); err != nil || answer.Granted == nil || took != 401*time.Millisecond {
+			t.Errorf("got %+v, %v after %v; want granted a millisecond after the 400 ms that were left", answer, err, took)
+		}
+	})
+}
+
 func TestWaitTakesOverAfterLapse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		waiter, _ := newWaiter(t, store.WaiterOptions{})

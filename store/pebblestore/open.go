@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -68,6 +69,9 @@ func (o *opener) open() (*Store, error) {
 	if err := makeDir(o.fs, o.dir); err != nil {
 		return nil, err
 	}
+	if err := o.resolveDir(); err != nil {
+		return nil, err
+	}
 	if _, err := o.inspect(); err != nil {
 		return nil, err
 	}
@@ -84,6 +88,22 @@ func (o *opener) open() (*Store, error) {
 		}
 	}
 	return o.load()
+}
+
+// resolveDir makes the directory's path the one that all ways to it have in common: within
+// one process the lock tells directories apart by their paths.
+func (o *opener) resolveDir() error {
+	if o.fs != vfs.Default {
+		return nil
+	}
+	dir, err := filepath.EvalSymlinks(o.dir)
+	if err == nil {
+		dir, err = filepath.Abs(dir)
+	}
+	if err == nil {
+		o.dir = dir
+	}
+	return err
 }
 
 // inspect says whether there is a store in the directory. It changes nothing.

@@ -15,7 +15,12 @@ import (
 // Resolve implements [store.Records].
 func (s *Store) Resolve(ctx context.Context, req store.ResolveRequest) (*store.Record, error) {
 	var rec *store.Record
-	err := s.onKey(ctx, classSettle, &req.Key, 0, req.Validate(),
+	valid := req.Validate()
+	bytes := 0
+	if valid == nil && req.Outcome != nil {
+		bytes = req.Outcome.Size()
+	}
+	err := s.onKey(ctx, classSettle, &req.Key, bytes, valid,
 		func(old *store.Record, ns *store.Namespace, now time.Time) (store.Change, error) {
 			change, err := store.DecideResolve(old, ns, req, now)
 			rec = change.Record
