@@ -10,6 +10,7 @@ const (
 	MaxAttemptIDBytes   = 64
 	MaxFingerprintBytes = 64
 	MaxOutcomeBytes     = 256 << 10
+	MaxMetadataEntries  = 256 // in an outcome's header, and in its trailer
 	MaxReasonBytes      = 1024
 	MaxActorBytes       = 255
 

@@ -263,6 +263,9 @@ func validateOutcome(o *Outcome) error {
 }
 
 func validateMetadata(kind string, list []MetadataEntry) error {
+	if len(list) > MaxMetadataEntries {
+		return invalid("outcome has %d %ss, at most %d are allowed", len(list), kind, MaxMetadataEntries)
+	}
 	for i, e := range list {
 		if e.Name == "" || !utf8.ValidString(e.Name) {
 			return invalid("outcome %s %d has no name in valid UTF-8", kind, i+1)

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -81,6 +82,8 @@ func TestOutcomeLimits(t *testing.T) {
 		{"256 KiB + 1", &store.Outcome{Body: make([]byte, 256<<10), BodyType: "x"}, store.ErrOutcomeTooLarge, "262145 bytes, at most 262144"},
 		{"metadata counts", &store.Outcome{Trailer: []store.MetadataEntry{{Name: "x", Value: make([]byte, 256<<10)}}}, store.ErrOutcomeTooLarge, "262145"},
 		{"omitted body that is there", &store.Outcome{BodyOmitted: true, Body: []byte("x")}, store.ErrInvalidArgument, "omitted"},
+		{"256 headers", &store.Outcome{Header: slices.Repeat([]store.MetadataEntry{{Name: "x"}}, 256)}, nil, ""},
+		{"257 trailers", &store.Outcome{Trailer: slices.Repeat([]store.MetadataEntry{{Name: "x"}}, 257)}, store.ErrInvalidArgument, "outcome has 257 trailers, at most 256"},
 		{"header without a name", &store.Outcome{Header: []store.MetadataEntry{{}}}, store.ErrInvalidArgument, "header 1"},
 	}
 	for _, test := range tests {
