@@ -35,7 +35,7 @@ var (
 
 // New returns a client that uses a connection of the caller's, and does not close it.
 // An [InspectRecord] answer can exceed gRPC's default limit of 4 MiB on what a client
-// receives; the connections that [Dial] makes allow for it.
+// receives; allow for [MaxReceiveBytes], as the connections that [Dial] makes do.
 //
 // [InspectRecord]: [Client.InspectRecord]
 func New(cc grpc.ClientConnInterface) *Client {

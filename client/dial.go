@@ -12,8 +12,9 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
-// maxReceiveBytes has room for an inspection: the outcome and 32 events, each with one.
-const maxReceiveBytes = 16 << 20
+// MaxReceiveBytes has room for every answer: the largest is an inspection, with the outcome
+// and 32 events, each with one.
+const MaxReceiveBytes = 16 << 20
 
 // Dial returns a client with a connection of its own, which Close closes. It does not
 // wait for the server: the first call does.
@@ -24,7 +25,7 @@ const maxReceiveBytes = 16 << 20
 // most 5 s between attempts to connect, so that calls succeed soon after a server is back.
 func Dial(addr string, opts ...grpc.DialOption) (*Client, error) {
 	defaults := []grpc.DialOption{
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReceiveBytes)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxReceiveBytes)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect(), MinConnectTimeout: 5 * time.Second}),
 	}

@@ -31,8 +31,6 @@ type Config struct {
 	Logger *slog.Logger
 	// AllowInsecure permits listeners that other machines can reach. See [CheckListenAddr].
 	AllowInsecure bool
-	// MaxWaiting is how many claims may wait at once. Zero: 100,000.
-	MaxWaiting int
 }
 
 // Server serves one backend. Make it with [New], then call Serve once, and ServeAdmin if
@@ -81,7 +79,7 @@ func (s *Server) options() []grpc.ServerOption {
 func (s *Server) stack() {
 	metrics := s.config.Metrics
 	inner := &asking{Backend: s.config.Backend, metrics: metrics}
-	s.waiter = store.NewWaiter(inner, store.WaiterOptions{MaxWaiting: s.config.MaxWaiting})
+	s.waiter = store.NewWaiter(inner, store.WaiterOptions{})
 	waiting := s.waiter.Waiting
 	metrics.waiting.Store(&waiting)
 	s.top = &counted{Backend: inner, keys: s.waiter, metrics: metrics}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -92,4 +93,14 @@ func (e *Error) Unwrap() []error {
 // Refuse makes an [*Error] without a hint.
 func Refuse(sentinel error, detail string) *Error {
 	return &Error{Sentinel: sentinel, Detail: detail}
+}
+
+// KeyNotFound is the refusal for a key that has no live record.
+func KeyNotFound() *Error {
+	return Refuse(ErrKeyNotFound, "it was never claimed, or its retention has ended")
+}
+
+// NamespaceUnknown is the refusal for a namespace that does not exist.
+func NamespaceUnknown(name string) *Error {
+	return Refuse(ErrNamespaceUnknown, fmt.Sprintf("create namespace %q first", name))
 }

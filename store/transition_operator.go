@@ -11,7 +11,7 @@ func DecideResolve(old *Record, ns *Namespace, req ResolveRequest, now time.Time
 	}
 	rec := live(old, now)
 	if rec == nil {
-		return Change{}, keyNotFound()
+		return Change{}, KeyNotFound()
 	}
 	if !rec.Lapsed(now) {
 		return Change{}, Refuse(ErrNotLapsed, "only a key whose lease ended without an outcome can be settled")
@@ -29,7 +29,7 @@ func DecideResolve(old *Record, ns *Namespace, req ResolveRequest, now time.Time
 func DecideForceRelease(old *Record, req ForceReleaseRequest, now time.Time) (Change, error) {
 	rec := live(old, now)
 	if rec == nil {
-		return Change{}, keyNotFound()
+		return Change{}, KeyNotFound()
 	}
 	if rec.State != StateInProgress {
 		return Change{}, Refuse(ErrNotHeld, "the last attempt has already ended")

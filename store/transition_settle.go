@@ -86,7 +86,7 @@ func DecideRelease(old *Record, req ReleaseRequest, now time.Time) (ReleaseAnswe
 func DecideLookup(old *Record, req LookupRequest, now time.Time) (LookupAnswer, error) {
 	rec := live(old, now)
 	if rec == nil {
-		return LookupAnswer{}, keyNotFound()
+		return LookupAnswer{}, KeyNotFound()
 	}
 	lapsed := rec.Lapsed(now)
 	answer := LookupAnswer{
@@ -115,7 +115,7 @@ func DecideLookup(old *Record, req LookupRequest, now time.Time) (LookupAnswer, 
 func current(old *Record, attemptID string, fence int64, now time.Time) (*Record, error) {
 	rec := live(old, now)
 	if rec == nil {
-		return nil, keyNotFound()
+		return nil, KeyNotFound()
 	}
 	if !rec.holds(attemptID, fence) {
 		return nil, Refuse(ErrStaleFence,
@@ -140,10 +140,6 @@ func evidence(rec *Record, req CompleteRequest, now time.Time) Change {
 // event starts an event about the record's current attempt.
 func (r *Record) event(kind EventKind, now time.Time) *Event {
 	return &Event{At: now, Kind: kind, Fence: r.Fence, AttemptNumber: r.AttemptNumber}
-}
-
-func keyNotFound() error {
-	return Refuse(ErrKeyNotFound, "it was never claimed, or its retention has ended")
 }
 
 func alreadyCompleted() error {

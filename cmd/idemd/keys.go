@@ -9,9 +9,8 @@ import (
 	"google.golang.org/grpc"
 
 	idemdv1 "github.com/idemd/idemd/proto/idemd/v1"
+	"github.com/idemd/idemd/store"
 )
-
-const defaultNamespace = "default"
 
 // keyFlags name a key.
 type keyFlags struct {
@@ -28,7 +27,7 @@ func (f *keyFlags) key() *idemdv1.Key {
 // args are the flags again, for a command that the user can run next.
 func (f *keyFlags) args() []string {
 	var args []string
-	if f.Namespace != defaultNamespace {
+	if f.Namespace != store.DefaultNamespace {
 		args = append(args, "--namespace", f.Namespace)
 	}
 	if f.Scope != "" {

@@ -82,7 +82,7 @@ func (n *node) listen(c *serveCmd) (err error) {
 }
 
 func (n *node) open(s *session, c *serveCmd, metrics *server.Metrics) (err error) {
-	n.commits = &commits{metrics: metrics, logger: n.logger}
+	n.commits = &commits{metrics: metrics}
 	n.store, err = pebblestore.Open(c.DataDir, pebblestore.Options{
 		Logger:   n.logger,
 		Observer: n.commits,
@@ -129,7 +129,6 @@ func newMetrics() (*server.Metrics, error) {
 // commits is told of every commit of the store.
 type commits struct {
 	metrics    *server.Metrics
-	logger     *slog.Logger
 	operations atomic.Int64
 	syncs      atomic.Int64
 }
@@ -141,5 +140,5 @@ func (c *commits) Committed(operations, _ int, took time.Duration) {
 	c.metrics.ObserveCommit(operations, took)
 }
 
-// Damaged implements [pebblestore.Observer].
-func (c *commits) Damaged(err error) { c.logger.Error("a stored value is damaged", "error", err) }
+// Damaged implements [pebblestore.Observer]. The store has logged it.
+func (c *commits) Damaged(error) {}

@@ -18,7 +18,9 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/idemd/idemd/client"
 	"github.com/idemd/idemd/server"
+	"github.com/idemd/idemd/store/storepb"
 )
 
 const defaultAddr = "127.0.0.1:7600"
@@ -61,9 +63,6 @@ func (f *remoteFlags) callFor(s *session, wait time.Duration, advice string, fn 
 	return err
 }
 
-// maxReceiveBytes has room for an inspection: the outcome and 32 events, each with one.
-const maxReceiveBytes = 16 << 20
-
 func (f *remoteFlags) dial() (*grpc.ClientConn, error) {
 	err := checkAddr(f.Addr, f.AllowInsecure)
 	switch {
@@ -74,7 +73,7 @@ func (f *remoteFlags) dial() (*grpc.ClientConn, error) {
 	}
 	conn, err := grpc.NewClient(f.Addr,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReceiveBytes)))
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(client.MaxReceiveBytes)))
 	if err != nil {
 		return nil, usageError("--addr %q: %v", f.Addr, err)
 	}
@@ -118,7 +117,7 @@ func refusal(reason, message string) error {
 // reasonOf returns the reason of a refusal by idemd, or "".
 func reasonOf(st *status.Status) string {
 	for _, detail := range st.Details() {
-		if info, ok := detail.(*errdetails.ErrorInfo); ok && info.GetDomain() == "idemd" {
+		if info, ok := detail.(*errdetails.ErrorInfo); ok && info.GetDomain() == storepb.Domain {
 			return info.GetReason()
 		}
 	}

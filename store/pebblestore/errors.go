@@ -56,11 +56,3 @@ func unavailable(cause error) error {
 }
 
 var errClosed = &store.Error{Sentinel: store.ErrUnavailable, Detail: "the store is closed"}
-
-func namespaceUnknown(name string) error {
-	return store.Refuse(store.ErrNamespaceUnknown, fmt.Sprintf("create namespace %q first", name))
-}
-
-func keyNotFound() error {
-	return store.Refuse(store.ErrKeyNotFound, "it was never claimed, or its retention has ended")
-}

@@ -16,7 +16,6 @@ const maxInFlight = 2
 // loop is the one writer. It owns everything here; nobody else reads or writes it.
 type loop struct {
 	s          *Store
-	clock      *clock
 	cache      *cache
 	buckets    bucketSet
 	namespaces map[string]*store.Namespace
@@ -52,7 +51,7 @@ func (l *loop) run() {
 			return
 		}
 		l.ops = l.s.intake.take(l.ops[:0])
-		t := &turn{l: l, now: l.clock.Now()}
+		t := &turn{l: l, now: l.s.clock.Now()}
 		if len(l.ops) == 0 {
 			_ = l.finish(t, commitTime{seq: l.newest.seq + 1, now: t.now, until: t.now}, nil)
 			return

@@ -147,7 +147,7 @@ func (s *Store) UpdateNamespace(ctx context.Context, ns store.Namespace) (store.
 	return s.onNamespace(ctx, func(t *turn) (store.Namespace, error) {
 		old := t.l.namespaces[ns.Name]
 		if old == nil {
-			return store.Namespace{}, namespaceUnknown(ns.Name)
+			return store.Namespace{}, store.NamespaceUnknown(ns.Name)
 		}
 		next, err := ns.Replace(*old, t.now)
 		if err != nil {
@@ -163,7 +163,7 @@ func (s *Store) GetNamespace(ctx context.Context, name string) (store.Namespace,
 		if ns := t.l.namespaces[name]; ns != nil {
 			return *ns, nil
 		}
-		return store.Namespace{}, namespaceUnknown(name)
+		return store.Namespace{}, store.NamespaceUnknown(name)
 	})
 }
 

@@ -192,7 +192,7 @@ func (o *opener) create() error {
 		return err
 	}
 	o.id = newIdentity()
-	now := store.NewSteadyClock(o.opts.Source, commitTime{}.now).Now()
+	now := resumeClock(o.opts.Source, commitTime{}).Now()
 	first := commitTime{seq: 1, now: now, until: now}
 	if err := o.writeFirstCommit(first); err != nil {
 		return err
@@ -347,7 +347,6 @@ func (o *opener) loop(newest commitTime) (*loop, error) {
 		return nil, fmt.Errorf("the buckets cannot be read: %w", err)
 	}
 	return &loop{
-		clock:      resumeClock(o.opts.Source, newest),
 		cache:      newCache(o.opts.CacheBytes / 2),
 		buckets:    buckets,
 		namespaces: namespaces,
@@ -361,7 +360,7 @@ func (o *opener) loop(newest commitTime) (*loop, error) {
 func (o *opener) start(l *loop, m mark) (*Store, error) {
 	s := &Store{
 		opts: o.opts, db: o.db, lock: o.lock, waitSpare: o.waitSpare, pruner: o.pruner,
-		intake: newIntake(), clock: l.clock, settled: newSettled(o.opts.CacheBytes / 2), failed: make(chan struct{}),
+		intake: newIntake(), clock: resumeClock(o.opts.Source, l.newest), settled: newSettled(o.opts.CacheBytes / 2), failed: make(chan struct{}),
 	}
 	l.s = s
 	s.known.set(l.namespaces, l.newest.seq)

@@ -17,13 +17,21 @@ func (s *Store) onKey(ctx context.Context, c class, key *store.Key, bytes int, v
 		return err
 	}
 	if !s.known.has(key.Namespace) {
-		return namespaceUnknown(key.Namespace)
+		return store.NamespaceUnknown(key.Namespace)
 	}
 	digest := key.Digest()
 	if done, refusal := s.repeat(key, digest, decide); done {
 		return refusal
 	}
 	return s.do(ctx, c, key.Namespace, bytes, func(t *turn) error { return t.decide(key, digest, decide) })
+}
+
+// outcomeBytes is what an outcome adds to an operation in the queue.
+func outcomeBytes(o *store.Outcome) int {
+	if o == nil {
+		return 0
+	}
+	return o.Size()
 }
 
 // Claim implements [store.Store]. It ignores Wait; see [store.Waiter].
@@ -57,12 +65,7 @@ func (s *Store) Renew(ctx context.Context, req store.RenewRequest) (store.RenewA
 // Complete implements [store.Store].
 func (s *Store) Complete(ctx context.Context, req store.CompleteRequest) (store.CompleteAnswer, error) {
 	var answer store.CompleteAnswer
-	valid := req.Validate()
-	bytes := 0
-	if valid == nil {
-		bytes = req.Outcome.Size()
-	}
-	err := s.onKey(ctx, classSettle, &req.Key, bytes, valid,
+	err := s.onKey(ctx, classSettle, &req.Key, outcomeBytes(req.Outcome), req.Validate(),
 		func(old *store.Record, ns *store.Namespace, now time.Time) (change store.Change, err error) {
 			answer, change, err = store.DecideComplete(old, ns, req, now)
 			return change, err

@@ -15,12 +15,7 @@ import (
 // Resolve implements [store.Records].
 func (s *Store) Resolve(ctx context.Context, req store.ResolveRequest) (*store.Record, error) {
 	var rec *store.Record
-	valid := req.Validate()
-	bytes := 0
-	if valid == nil && req.Outcome != nil {
-		bytes = req.Outcome.Size()
-	}
-	err := s.onKey(ctx, classSettle, &req.Key, bytes, valid,
+	err := s.onKey(ctx, classSettle, &req.Key, outcomeBytes(req.Outcome), req.Validate(),
 		func(old *store.Record, ns *store.Namespace, now time.Time) (store.Change, error) {
 			change, err := store.DecideResolve(old, ns, req, now)
 			rec = change.Record
@@ -53,7 +48,7 @@ func (s *Store) InspectRecord(ctx context.Context, key store.Key) (store.Inspect
 		return store.Inspection{}, err
 	}
 	if !s.known.has(key.Namespace) {
-		return store.Inspection{}, namespaceUnknown(key.Namespace)
+		return store.Inspection{}, store.NamespaceUnknown(key.Namespace)
 	}
 	var inspection store.Inspection
 	digest := key.Digest()
@@ -70,14 +65,14 @@ func (s *Store) InspectRecord(ctx context.Context, key store.Key) (store.Inspect
 func (t *turn) inspect(key *store.Key, digest store.KeyDigest) (store.Inspection, error) {
 	ns := t.l.namespaces[key.Namespace]
 	if ns == nil {
-		return store.Inspection{}, namespaceUnknown(key.Namespace)
+		return store.Inspection{}, store.NamespaceUnknown(key.Namespace)
 	}
 	r, err := t.find(ns.Tier, key, digest)
 	if err != nil {
 		return store.Inspection{}, err
 	}
 	if r == nil || r.rec.Expired(t.now) {
-		return store.Inspection{}, keyNotFound()
+		return store.Inspection{}, store.KeyNotFound()
 	}
 	inspection := store.Inspection{Record: r.rec, Now: t.now}
 	payloads, err := t.readEvents(digest, r)
@@ -103,7 +98,7 @@ func (s *Store) ListRecords(ctx context.Context, req store.ListRequest) (store.R
 		return store.RecordPage{}, err
 	}
 	if !s.known.has(req.Namespace) {
-		return store.RecordPage{}, namespaceUnknown(req.Namespace)
+		return store.RecordPage{}, store.NamespaceUnknown(req.Namespace)
 	}
 	leave, err := s.enter()
 	if err != nil {
@@ -115,7 +110,7 @@ func (s *Store) ListRecords(ctx context.Context, req store.ListRequest) (store.R
 	err = s.do(ctx, classSettle, req.Namespace, 0, func(t *turn) error {
 		ns := t.l.namespaces[req.Namespace]
 		if ns == nil {
-			return namespaceUnknown(req.Namespace)
+			return store.NamespaceUnknown(req.Namespace)
 		}
 		tier, now = ns.Tier, t.now
 		return nil

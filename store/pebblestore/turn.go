@@ -36,7 +36,7 @@ type transition func(old *store.Record, ns *store.Namespace, now time.Time) (sto
 func (t *turn) decide(key *store.Key, digest store.KeyDigest, decide transition) error {
 	ns := t.l.namespaces[key.Namespace]
 	if ns == nil {
-		return namespaceUnknown(key.Namespace)
+		return store.NamespaceUnknown(key.Namespace)
 	}
 	old, err := t.find(ns.Tier, key, digest)
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/hex"
-	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -65,7 +64,7 @@ func (m *Memory) decide(ctx context.Context, key store.Key, valid error,
 	defer m.mu.Unlock()
 	ns, ok := m.namespaces[key.Namespace]
 	if !ok {
-		return store.Refuse(store.ErrNamespaceUnknown, fmt.Sprintf("create namespace %q first", key.Namespace))
+		return store.NamespaceUnknown(key.Namespace)
 	}
 	digest := key.Digest()
 	row := m.rows[digest]
@@ -168,7 +167,7 @@ func (m *Memory) ForceRelease(ctx context.Context, req store.ForceReleaseRequest
 func (m *Memory) InspectRecord(ctx context.Context, key store.Key) (inspection store.Inspection, err error) {
 	err = m.decide(ctx, key, key.Validate(), func(old *store.Record, _ *store.Namespace, now time.Time) (change store.Change, err error) {
 		if old == nil || old.Expired(now) {
-			return change, store.Refuse(store.ErrKeyNotFound, "it was never claimed, or its retention has ended")
+			return change, store.KeyNotFound()
 		}
 		events := slices.Clone(m.rows[key.Digest()].events)
 		inspection = store.Inspection{Record: old, Events: events, Now: now}
@@ -186,7 +185,7 @@ func (m *Memory) ListRecords(_ context.Context, req store.ListRequest) (store.Re
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if _, ok := m.namespaces[req.Namespace]; !ok {
-		return store.RecordPage{}, store.Refuse(store.ErrNamespaceUnknown, fmt.Sprintf("create namespace %q first", req.Namespace))
+		return store.RecordPage{}, store.NamespaceUnknown(req.Namespace)
 	}
 	now := m.clock.Now()
 	page := store.RecordPage{Now: now}
@@ -236,7 +235,7 @@ func (m *Memory) UpdateNamespace(_ context.Context, ns store.Namespace) (store.N
 	defer m.mu.Unlock()
 	old, ok := m.namespaces[ns.Name]
 	if !ok {
-		return store.Namespace{}, store.Refuse(store.ErrNamespaceUnknown, fmt.Sprintf("create namespace %q first", ns.Name))
+		return store.Namespace{}, store.NamespaceUnknown(ns.Name)
 	}
 	next, err := ns.Replace(old, m.clock.Now())
 	if err != nil {
@@ -252,7 +251,7 @@ func (m *Memory) GetNamespace(_ context.Context, name string) (store.Namespace, 
 	defer m.mu.Unlock()
 	ns, ok := m.namespaces[name]
 	if !ok {
-		return store.Namespace{}, store.Refuse(store.ErrNamespaceUnknown, fmt.Sprintf("create namespace %q first", name))
+		return store.Namespace{}, store.NamespaceUnknown(name)
 	}
 	return ns, nil
 }
