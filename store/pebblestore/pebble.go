@@ -58,8 +58,9 @@ func (l *pebbleLogger) Errorf(format string, args ...any) {
 }
 
 // backgroundFailed is told that a flush or compaction failed. Pebble would try again at
-// once and without end, on a full disk for example. Damage is not worth a stop: Pebble
-// leaves the damaged file alone, and its keys are refused.
+// once and without end, on a full disk for example. Damage does not stop the store, though
+// Pebble tries a damaged compaction again too, and stalls all writes once too much waits
+// for it.
 func (l *pebbleLogger) backgroundFailed(err error) {
 	if pebble.IsCorruptionError(err) {
 		l.Errorf("background work failed: %v", err)
