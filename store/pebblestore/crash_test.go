@@ -57,6 +57,7 @@ func crashesUnderLoad(t *testing.T, seed uint64, kinds map[string]bool) []crash 
 			c.crashNow("after an answer", 0)
 		}
 	}
+	c.record(r.history) // before the first crash: the store writes by itself too
 	c.crashEvery(1)
 	pauses := []time.Duration{time.Millisecond, 3 * time.Second, time.Minute, 20 * time.Minute, time.Hour, 40 * time.Minute}
 	for i, pause := range pauses {
@@ -132,6 +133,7 @@ func TestCrashDuringNamespaceChange(t *testing.T) {
 	clock := storetest.NewClock()
 	c := newCrasher(vfs.NewCrashableMem(), clock, 11, 0, 0, 50, 100)
 	s := mustOpen(t, c.fs(), clock)
+	c.record(&history{now: storetest.Start}) // before the first crash: the store writes by itself too
 	c.crashEvery(1)
 	var last store.Namespace
 	for i := range 8 {
