@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -23,11 +24,15 @@ func ReasonName(reason pb.ErrorReason) string {
 	return strings.TrimPrefix(reason.String(), reasonPrefix)
 }
 
+// retryDelay is the hint in a refusal that is worth sending again and has none of its own.
+const retryDelay = time.Second
+
 // refusal is one row of the table: a sentinel, and what it is on the wire.
 type refusal struct {
 	sentinel error
 	code     codes.Code
 	reason   pb.ErrorReason
+	retry    bool       // the same request may be answered later: there is always a RetryInfo
 	info     *anypb.Any // the ErrorInfo, made once and never changed
 }
 
@@ -56,14 +61,14 @@ var refusals = withInfo([]refusal{
 	{sentinel: store.ErrAlreadyCompleted, code: codes.AlreadyExists, reason: pb.ErrorReason_ERROR_REASON_ALREADY_COMPLETED},
 	{sentinel: store.ErrNamespaceExists, code: codes.AlreadyExists, reason: pb.ErrorReason_ERROR_REASON_NAMESPACE_EXISTS},
 
-	{sentinel: store.ErrUnavailable, code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE},
-	{sentinel: store.ErrHomeUnreachable, code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_HOME_UNREACHABLE},
+	{sentinel: store.ErrUnavailable, code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE, retry: true},
+	{sentinel: store.ErrHomeUnreachable, code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_HOME_UNREACHABLE, retry: true},
 
-	{sentinel: store.ErrOverloaded, code: codes.ResourceExhausted, reason: pb.ErrorReason_ERROR_REASON_OVERLOADED},
-	{sentinel: store.ErrQuota, code: codes.ResourceExhausted, reason: pb.ErrorReason_ERROR_REASON_QUOTA},
+	{sentinel: store.ErrOverloaded, code: codes.ResourceExhausted, reason: pb.ErrorReason_ERROR_REASON_OVERLOADED, retry: true},
+	{sentinel: store.ErrQuota, code: codes.ResourceExhausted, reason: pb.ErrorReason_ERROR_REASON_QUOTA, retry: true},
 
 	{sentinel: store.ErrRecordCorrupt, code: codes.DataLoss, reason: pb.ErrorReason_ERROR_REASON_RECORD_CORRUPT},
-	{sentinel: store.ErrInternal, code: codes.Internal, reason: pb.ErrorReason_ERROR_REASON_INTERNAL},
+	{sentinel: store.ErrInternal, code: codes.Internal, reason: pb.ErrorReason_ERROR_REASON_INTERNAL, retry: true},
 })
 
 func withInfo(rows []refusal) []refusal {

@@ -21,8 +21,8 @@ import (
 const maxMessageBytes = 2048
 
 // ToStatus turns an error of a [store.Store] into what goes over the wire: the code, the
-// public text, a google.rpc.ErrorInfo and, if the refusal has a hint, a RetryInfo. A
-// cause never crosses. An error that is no refusal is INTERNAL and says nothing more; the
+// public text, a google.rpc.ErrorInfo and, if the refusal has a hint or is worth sending
+// again, a RetryInfo. A cause never crosses. An error that is no refusal is INTERNAL and says nothing more; the
 // errors of a context are CANCELED and DEADLINE_EXCEEDED. ToStatus(nil) is OK.
 func ToStatus(err error) *status.Status {
 	if err == nil {
@@ -43,6 +43,9 @@ func ToStatus(err error) *status.Status {
 
 func (r *refusal) status(text string, retryAfter time.Duration) *status.Status {
 	details := []*anypb.Any{r.info}
+	if retryAfter <= 0 && r.retry {
+		retryAfter = retryDelay
+	}
 	if retryAfter > 0 {
 		hint, err := anypb.New(&errdetails.RetryInfo{RetryDelay: durationpb.New(retryAfter)})
 		if err == nil {

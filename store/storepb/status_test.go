@@ -144,6 +144,32 @@ func TestBareSentinelCrossesTheWire(t *testing.T) {
 	}
 }
 
+// A refusal says when to send the request again if, and only if, that can help.
+func TestWhatIsWorthRetryingSaysWhen(t *testing.T) {
+	worth := []pb.ErrorReason{
+		pb.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE,
+		pb.ErrorReason_ERROR_REASON_HOME_UNREACHABLE,
+		pb.ErrorReason_ERROR_REASON_OVERLOADED,
+		pb.ErrorReason_ERROR_REASON_QUOTA,
+		pb.ErrorReason_ERROR_REASON_INTERNAL, // to be treated as STORE_UNAVAILABLE
+	}
+	for _, row := range refusals {
+		want := time.Duration(0)
+		if slices.Contains(worth, row.reason) {
+			want = time.Second
+		}
+		for _, err := range []error{row.sentinel, store.Refuse(row.sentinel, "detail")} {
+			if _, got := details(ToStatus(err)); got != want {
+				t.Errorf("%v says %v, want %v", row.reason, got, want)
+			}
+		}
+		own := &store.Error{Sentinel: row.sentinel, RetryAfter: 3 * time.Second}
+		if _, got := details(ToStatus(own)); got != own.RetryAfter {
+			t.Errorf("%v with a hint of its own says %v", row.reason, got)
+		}
+	}
+}
+
 func TestCauseDoesNotDecide(t *testing.T) {
 	for _, cause := range []error{context.DeadlineExceeded, store.ErrStaleFence, status.Error(codes.OK, "")} {
 		err := &store.Error{Sentinel: store.ErrUnavailable, Cause: cause}
