@@ -134,12 +134,11 @@ func completed(rec *Record, now time.Time) ClaimAnswer {
 }
 
 func inProgress(rec *Record, now time.Time) ClaimAnswer {
-	remaining := rec.LeaseEnd.Sub(now)
-	return ClaimAnswer{InProgress: &InProgress{
-		LeaseExpiresAt: rec.LeaseEnd,
-		LeaseRemaining: remaining,
-		RetryAfter:     min(remaining, time.Second),
-	}}
+	return ClaimAnswer{InProgress: inProgressUntil(rec.LeaseEnd, rec.LeaseEnd.Sub(now))}
+}
+
+func inProgressUntil(leaseEnd time.Time, remaining time.Duration) *InProgress {
+	return &InProgress{LeaseExpiresAt: leaseEnd, LeaseRemaining: remaining, RetryAfter: min(remaining, time.Second)}
 }
 
 // checkHistory refuses what may have been done and forgotten.

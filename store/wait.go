@@ -11,11 +11,14 @@ import (
 // Waiter is a [Store] that makes [ClaimRequest.Wait] work over a store that answers at
 // once. A waiting Claim is woken when a Complete or Release passes through the same
 // Waiter; what happens elsewhere (another replica, a lapse, an operator) is seen by a
-// poll, one per key however many wait, at most a second late. A woken Claim is decided
-// again by the store, so waiting never changes an answer, only its time.
+// poll, one per key however many wait, at most a second late. A Claim is decided by the
+// store when it comes and whenever it is woken.
 //
-// When the wait is over and the key is still held, the answer is in progress: a little
-// before the context's deadline, so that it still reaches the caller.
+// When the wait is over and nothing has woken it, the answer is in progress without asking
+// the store again, so that many waits which end together are no load: that was decided by
+// the store within the call, and the lease is the one that the last poll saw. It is given
+// before the context's deadline, the earlier the more Claims wait, so that all of them can
+// still reach their callers.
 type Waiter struct {
 	Store
 	options WaiterOptions
@@ -72,12 +75,12 @@ func (w *Waiter) Claim(ctx context.Context, req ClaimRequest) (ClaimAnswer, erro
 	if err := req.Validate(); err != nil {
 		return ClaimAnswer{}, err
 	}
-	wait := w.join(req.Key)
+	wait, waiting := w.join(req.Key)
 	if wait == nil {
 		return w.Store.Claim(ctx, req)
 	}
 	defer w.leave(req.Key, wait)
-	over := time.NewTimer(patience(ctx, req.Wait))
+	over := time.NewTimer(patience(ctx, req.Wait, waiting))
 	defer over.Stop()
 	for {
 		// The signal is taken before the decision: what settles in between is not missed.
@@ -86,28 +89,30 @@ func (w *Waiter) Claim(ctx context.Context, req ClaimRequest) (ClaimAnswer, erro
 		if err != nil || answer.InProgress == nil {
 			return answer, err
 		}
-		wait.start(w, req.Key, answer.InProgress.LeaseRemaining)
+		wait.start(w, req.Key, answer.InProgress)
 		select {
 		case <-settled:
 		case <-over.C:
-			return w.Store.Claim(ctx, req)
+			return wait.refresh(answer), nil
 		case <-w.closing:
-			return answer, nil
+			return wait.refresh(answer), nil
 		case <-ctx.Done():
 			return ClaimAnswer{}, ctx.Err()
 		}
 	}
 }
 
-// patience is how long a Claim may wait: what it asked for, but a little less than its
-// context has left.
-func patience(ctx context.Context, wait time.Duration) time.Duration {
+// patience is how long a Claim may wait: what it asked for, but less than its context has
+// left, by 100 ms and as much again for each 1,000 that wait: about as long as it takes to
+// answer them all.
+func patience(ctx context.Context, wait time.Duration, waiting int) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		return wait
 	}
 	left := time.Until(deadline)
-	return min(wait, left-min(left/10, 100*time.Millisecond))
+	margin := 100 * time.Millisecond * time.Duration(1+waiting/1000)
+	return min(wait, left-min(left/10, margin))
 }
 
 // Complete implements [Store] and wakes who waits for the key.
@@ -137,12 +142,13 @@ func (w *Waiter) wake(key Key) {
 	}
 }
 
-// join adds a waiter to the key's watch; nil if it must not wait.
-func (w *Waiter) join(key Key) *watch {
+// join adds a waiter to the key's watch, and says how many wait for any key; nil if it must
+// not wait.
+func (w *Waiter) join(key Key) (*watch, int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed || w.waiting >= w.options.MaxWaiting {
-		return nil
+		return nil, w.waiting
 	}
 	joined := w.watches[key]
 	if joined == nil {
@@ -152,7 +158,7 @@ func (w *Waiter) join(key Key) *watch {
 	}
 	joined.waiters++
 	w.waiting++
-	return joined
+	return joined, w.waiting
 }
 
 // leave takes a waiter off the key's watch; the last one ends it.
@@ -176,6 +182,9 @@ type watch struct {
 	mu      sync.Mutex
 	settled chan struct{} // closed and replaced at every wake
 	polling bool
+	// leaseEnd is the end of the holder's lease by the store's clock, as last seen, and
+	// endsAt the instant of this process's clock at which it comes.
+	leaseEnd, endsAt time.Time
 }
 
 // signal returns a channel that is closed at the next wake.
@@ -192,19 +201,36 @@ func (h *watch) wake() {
 	h.settled = make(chan struct{})
 }
 
-// start makes sure that one poll runs for the key.
-func (h *watch) start(w *Waiter, key Key, lease time.Duration) {
+// start notes the lease that a Claim was told of, and makes sure that one poll runs for the
+// key.
+func (h *watch) start(w *Waiter, key Key, told *InProgress) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.leaseEnd, h.endsAt = told.LeaseExpiresAt, time.Now().Add(told.LeaseRemaining)
 	if !h.polling {
 		h.polling = true
-		go h.poll(w, key, lease)
+		go h.poll(w, key)
 	}
 }
 
-// poll wakes the waiters whenever the key is not held any more, until the last has left.
-func (h *watch) poll(w *Waiter, key Key, lease time.Duration) {
-	timer := time.NewTimer(w.pollInterval(lease))
+// renewed notes a lease end that a poll saw.
+func (h *watch) renewed(end time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.leaseEnd, h.endsAt = end, h.endsAt.Add(end.Sub(h.leaseEnd))
+}
+
+// refresh returns the answer in progress with the lease as it is known now.
+func (h *watch) refresh(answer ClaimAnswer) ClaimAnswer {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	answer.InProgress = inProgressUntil(h.leaseEnd, max(time.Until(h.endsAt), 0))
+	return answer
+}
+
+// poll looks until the last waiter has left.
+func (h *watch) poll(w *Waiter, key Key) {
+	timer := time.NewTimer(h.pollInterval(w))
 	defer timer.Stop()
 	for {
 		select {
@@ -212,29 +238,30 @@ func (h *watch) poll(w *Waiter, key Key, lease time.Duration) {
 			return
 		case <-timer.C:
 		}
-		if !w.held(h.ctx, key) {
-			h.wake()
-		}
-		timer.Reset(w.pollInterval(0))
+		h.look(w, key)
+		timer.Reset(h.pollInterval(w))
 	}
 }
 
-// pollInterval is half a second to a second, or what is left of the lease if that is
-// less.
-func (w *Waiter) pollInterval(lease time.Duration) time.Duration {
+// pollInterval is half a second to a second, or what is left of the lease if that is less.
+func (h *watch) pollInterval(w *Waiter) time.Duration {
 	interval := time.Duration((0.5 + w.options.Jitter()/2) * float64(time.Second))
-	if lease > 0 {
-		interval = min(interval, lease+time.Millisecond)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if left := time.Until(h.endsAt); left > 0 {
+		interval = min(interval, left+time.Millisecond)
 	}
 	return interval
 }
 
-// held reports whether an attempt holds the key. A store that cannot answer is asked
-// again later.
-func (w *Waiter) held(ctx context.Context, key Key) bool {
-	answer, err := w.Lookup(ctx, LookupRequest{Key: key})
-	if err != nil {
-		return !errors.Is(err, ErrKeyNotFound)
+// look asks the store where the key stands, and wakes the waiters if no attempt holds it. A
+// store that cannot answer is asked again later.
+func (h *watch) look(w *Waiter, key Key) {
+	answer, err := w.Lookup(h.ctx, LookupRequest{Key: key})
+	switch {
+	case err == nil && answer.State == StateInProgress && !answer.Lapsed:
+		h.renewed(answer.LeaseExpiresAt)
+	case err == nil || errors.Is(err, ErrKeyNotFound):
+		h.wake()
 	}
-	return answer.State == StateInProgress && !answer.Lapsed
 }

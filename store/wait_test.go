@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -109,6 +110,124 @@ func TestManyWaitersShareOneWatch(t *testing.T) {
 		}
 		if got := waiter.Waiting(); got != 0 {
 			t.Errorf("%d still wait, want none", got)
+		}
+	})
+}
+
+// Waits that end together ask the store nothing at their end, are answered with the lease as
+// it is then, and the earlier before their deadline the more there are.
+func TestManyWaitersEndTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const waiters, left = 5000, 5 * time.Second
+		waiter, counted := newWaiter(t, store.WaiterOptions{})
+		grant := mustGrant(t, waiter, claimWaiting("holder", 0))
+		counted.claims.Store(0)
+		began := time.Now()
+		renewedTo := began.Add(3*time.Second + 30*time.Second)
+		time.AfterFunc(3*time.Second, func() {
+			_, err := counted.Store.Renew(t.Context(), store.RenewRequest{
+				Key: waitKey, AttemptID: "holder", Fence: grant.Fence, Lease: 30 * time.Second,
+			})
+			if err != nil {
+				t.Errorf("renew: %v", err)
+			}
+		})
+		ctx, cancel := context.WithDeadline(t.Context(), began.Add(left))
+		defer cancel()
+
+		var mu sync.Mutex
+		answered := map[time.Duration]int{}
+		var wg sync.WaitGroup
+		for i := range waiters {
+			wg.Go(func() {
+				answer, err := waiter.Claim(ctx, claimWaiting(fmt.Sprint("waiter-", i), time.Minute))
+				took := time.Since(began)
+				if err != nil || answer.InProgress == nil {
+					t.Errorf("waiter %d: got %+v, %v; want in progress", i, answer, err)
+					return
+				}
+				want := store.InProgress{LeaseExpiresAt: renewedTo.UTC(), LeaseRemaining: time.Until(renewedTo), RetryAfter: time.Second}
+				if *answer.InProgress != want {
+					t.Errorf("waiter %d: got %+v after %v, want %+v", i, *answer.InProgress, took, want)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				answered[took]++
+			})
+		}
+		wg.Wait()
+		want := map[time.Duration]int{
+			4900 * time.Millisecond: 999, 4800 * time.Millisecond: 1000, 4700 * time.Millisecond: 1000,
+			4600 * time.Millisecond: 1000, 4500 * time.Millisecond: 1001, // never earlier than a tenth
+		}
+		if !maps.Equal(answered, want) {
+			t.Errorf("answered by time %v, want %v", answered, want)
+		}
+		if got := counted.claims.Load(); got != waiters {
+			t.Errorf("%d claims reached the store, want one a waiter (%d)", got, waiters)
+		}
+		if got := counted.lookups.Load(); got < 4 || got > 10 {
+			t.Errorf("%d lookups in 5 s, want one poll every 0.5 to 1 s however many wait", got)
+		}
+	})
+}
+
+// A lease that a poll saw renewed is not asked about again before half a second, but at its
+// end at once.
+func TestPollComesAtTheEndOfARenewedLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		waiter, counted := newWaiter(t, store.WaiterOptions{Jitter: func() float64 { return 0.999 }})
+		grant := mustGrant(t, waiter, claimWaiting("holder", 0))
+		began := time.Now()
+		time.AfterFunc(9*time.Second, func() {
+			_, _ = counted.Store.Renew(t.Context(), store.RenewRequest{
+				Key: waitKey, AttemptID: "holder", Fence: grant.Fence, Lease: 5300 * time.Millisecond,
+			})
+		})
+		answer, err := waiter.Claim(t.Context(), claimWaiting("waiter", time.Minute))
+		if took := time.Since(began); err != nil || answer.Granted == nil || took != 14301*time.Millisecond {
+			t.Errorf("got %+v, %v after %v; want granted a millisecond after the lease end at 14.3 s", answer, err, took)
+		}
+	})
+}
+
+// A wait that ends before the poll at the lease's end is told that nothing is left of it.
+func TestWaitEndsWithTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		waiter, _ := newWaiter(t, store.WaiterOptions{})
+		mustGrant(t, waiter, claimWaiting("holder", 0))
+		answer, err := waiter.Claim(t.Context(), claimWaiting("waiter", 10*time.Second+500*time.Microsecond))
+		want := store.InProgress{LeaseExpiresAt: time.Now().Add(-500 * time.Microsecond).UTC()}
+		if err != nil || answer.InProgress == nil || *answer.InProgress != want {
+			t.Errorf("got %+v, %v; want %+v", answer.InProgress, err, want)
+		}
+	})
+}
+
+// lostStore cannot be asked where a key stands.
+type lostStore struct {
+	store.Store
+	lookups atomic.Int64
+}
+
+func (s *lostStore) Lookup(context.Context, store.LookupRequest) (store.LookupAnswer, error) {
+	s.lookups.Add(1)
+	return store.LookupAnswer{}, store.ErrUnavailable
+}
+
+// A store that cannot answer is not asked faster, also once the lease that was known is over.
+func TestPollsOfALostStoreStaySlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lost := &lostStore{Store: storetest.NewMemory(bubbleClock{time.Now()})}
+		waiter := store.NewWaiter(lost, store.WaiterOptions{})
+		defer waiter.Close()
+		mustGrant(t, waiter, claimWaiting("holder", 0))
+		answer, err := waiter.Claim(t.Context(), claimWaiting("waiter", 20*time.Second))
+		if err != nil || answer.InProgress == nil {
+			t.Errorf("got %+v, %v; want in progress", answer, err)
+		}
+		if got := lost.lookups.Load(); got < 20 || got > 41 {
+			t.Errorf("%d lookups in 20 s, want one every 0.5 to 1 s", got)
 		}
 	})
 }
@@ -231,6 +350,8 @@ func TestCloseEndsWaits(t *testing.T) {
 			answer, err := waiter.Claim(t.Context(), claimWaiting(attempt, time.Minute))
 			if err != nil || answer.InProgress == nil {
 				t.Errorf("%s: got %+v, %v; want in progress", attempt, answer, err)
+			} else if got := answer.InProgress.LeaseRemaining; got != 9*time.Second {
+				t.Errorf("%s: lease remaining %v, want the 9 s that are left", attempt, got)
 			}
 		}
 		if took := time.Since(began); took != time.Second {
