@@ -11,8 +11,11 @@ import (
 	"github.com/idemd/idemd/store"
 )
 
-// maxStoreTime is how long a backend has to answer when the caller set no deadline.
-const maxStoreTime = 10 * time.Second
+// How long a backend has to answer when the caller set no deadline, or a later one.
+const (
+	maxStoreTime    = 10 * time.Second
+	maxOperatorTime = 30 * time.Second // some of what operators ask for reads many records
+)
 
 // received notes when a call arrived, as soon as its headers are read.
 func received(ctx context.Context, _ *tap.Info) (context.Context, error) {
@@ -47,14 +50,14 @@ type asking struct {
 
 // ask asks the backend once.
 func ask[R, A any](ctx context.Context, m *Metrics, op operation, req R, method func(context.Context, R) (A, error), start time.Time) (A, error) {
-	bounded := &lazyDeadline{Context: ctx, deadline: start.Add(storeTime(ctx, start))}
+	bounded := &lazyDeadline{Context: ctx, deadline: start.Add(storeTime(ctx, op, start))}
 	defer bounded.cancel()
 	answer, err := method(bounded, req)
 	m.store[op].Observe(time.Since(start).Seconds())
 	if err != nil && bounded.Err() != nil && ctx.Err() == nil && errors.Is(err, bounded.Err()) {
 		err = &store.Error{
 			Sentinel: store.ErrUnavailable,
-			Detail:   "the store did not answer in time; send it again with the same attempt id",
+			Detail:   "the store did not answer in time; " + advice(op),
 			Cause:    err,
 		}
 	}
@@ -106,13 +109,30 @@ func (c *lazyDeadline) cancel() {
 }
 
 // storeTime is how long a backend has to answer: a little less than the caller waits.
-func storeTime(ctx context.Context, start time.Time) time.Duration {
+func storeTime(ctx context.Context, op operation, start time.Time) time.Duration {
+	most := maxStoreTime
+	if op.isOperators() {
+		most = maxOperatorTime
+	}
 	deadline, ok := ctx.Deadline()
 	if !ok {
-		return maxStoreTime
+		return most
 	}
 	left := deadline.Sub(start)
-	return min(left-min(left/10, 100*time.Millisecond), maxStoreTime)
+	return min(left-min(left/10, 100*time.Millisecond), most)
+}
+
+// advice is what to do when it is not known what became of the operation.
+func advice(op operation) string {
+	if op.isOperators() {
+		return "look whether it was done before you send it again"
+	}
+	return "send it again with the same attempt id"
+}
+
+// askFor is ask for an operation that does nothing to what it passes on.
+func askFor[R, A any](ctx context.Context, a *asking, op operation, req R, method func(context.Context, R) (A, error)) (A, error) {
+	return ask(ctx, a.metrics, op, req, method, time.Now())
 }
 
 // Claim implements [store.Store].
@@ -139,15 +159,15 @@ func (a *asking) Renew(ctx context.Context, req store.RenewRequest) (store.Renew
 
 // Complete implements [store.Store].
 func (a *asking) Complete(ctx context.Context, req store.CompleteRequest) (store.CompleteAnswer, error) {
-	return ask(ctx, a.metrics, opComplete, req, a.Backend.Complete, time.Now())
+	return askFor(ctx, a, opComplete, req, a.Backend.Complete)
 }
 
 // Release implements [store.Store].
 func (a *asking) Release(ctx context.Context, req store.ReleaseRequest) (store.ReleaseAnswer, error) {
-	return ask(ctx, a.metrics, opRelease, req, a.Backend.Release, time.Now())
+	return askFor(ctx, a, opRelease, req, a.Backend.Release)
 }
 
 // Lookup implements [store.Store].
 func (a *asking) Lookup(ctx context.Context, req store.LookupRequest) (store.LookupAnswer, error) {
-	return ask(ctx, a.metrics, opLookup, req, a.Backend.Lookup, time.Now())
+	return askFor(ctx, a, opLookup, req, a.Backend.Lookup)
 }

@@ -41,7 +41,7 @@ type Metrics struct {
 	repeatRatio  *prometheus.HistogramVec
 	panics       prometheus.Counter
 
-	store            [opLookup + 1]prometheus.Observer
+	store            [operations]prometheus.Observer
 	commitOperations prometheus.Histogram
 	commitSync       prometheus.Histogram
 

@@ -52,6 +52,9 @@ var operationNames = [operations]string{
 
 func (op operation) String() string { return operationNames[op] }
 
+// isOperators reports whether it is a call of the AdminService.
+func (op operation) isOperators() bool { return op > opLookup }
+
 // Answer is the label answer. A refusal's is its reason, such as STALE_FENCE.
 type Answer uint8
 
