@@ -177,7 +177,7 @@ func TestDrainIsBounded(t *testing.T) {
 
 // A probe that was under way when the drain began does not say that all is well again.
 func TestDrainIsForGood(t *testing.T) {
-	g := newGate(opLookup, func() {})
+	g := newGate(opGetNamespace, func() {})
 	r := newRig(t, &hooked{newMemory(), g.before})
 	probed := make(chan int, 1)
 	go func() {

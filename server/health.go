@@ -33,7 +33,7 @@ var healthServices = []string{
 // that one's watches never end, so a drain would wait for the watchers to leave.
 type health struct {
 	healthpb.UnimplementedHealthServer
-	keys store.Store
+	store store.Namespaces
 
 	stopped context.Context // ends the probes
 	stop    context.CancelFunc
@@ -45,8 +45,8 @@ type health struct {
 	changed  chan struct{} // closed and replaced when problem changes
 }
 
-func newHealth(keys store.Store) *health {
-	h := &health{keys: keys, changed: make(chan struct{})}
+func newHealth(backend store.Namespaces) *health {
+	h := &health{store: backend, changed: make(chan struct{})}
 	h.stopped, h.stop = context.WithCancel(context.Background())
 	h.probes.Go(h.keepProbing)
 	return h
@@ -67,27 +67,27 @@ func (h *health) keepProbing() {
 		case <-h.stopped.Done():
 			return
 		case <-ticker.C:
-			h.probe(h.stopped)
+			h.probe()
 		}
 	}
 }
 
-// probe asks the store for a key that nobody uses, notes whether it answered, and returns
-// what is wrong.
-func (h *health) probe(ctx context.Context) string {
+// probe asks the store for something that waits behind no tenant's operations, notes whether
+// it answered, and returns what is wrong. A refusal is an answer, also one that says that the
+// store has too much to do: a greedy tenant must not take the server out of rotation.
+func (h *health) probe() string {
 	problem, ok := h.beginProbe()
 	if !ok {
 		return problem
 	}
 	defer h.probes.Done()
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	ctx, cancel := context.WithTimeout(h.stopped, probeTimeout)
 	defer cancel()
-	defer context.AfterFunc(h.stopped, cancel)()
-	_, err := h.keys.Lookup(ctx, store.LookupRequest{Key: store.Key{Namespace: store.DefaultNamespace, ID: "idemd-health"}})
-	if err == nil || errors.Is(err, store.ErrKeyNotFound) {
-		return h.note("", false)
+	_, err := h.store.GetNamespace(ctx, store.DefaultNamespace)
+	if errors.Is(err, store.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
+		return h.note("the store does not answer", false)
 	}
-	return h.note("the store does not answer", false)
+	return h.note("", false)
 }
 
 // beginProbe counts a probe in; not while draining, which is what is wrong then.

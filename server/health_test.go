@@ -76,6 +76,31 @@ func TestHealthPerService(t *testing.T) {
 	check(healthpb.HealthCheckResponse_SERVING)
 }
 
+// Only a store that does not answer takes the server out of rotation: not one that refuses,
+// which a greedy tenant can bring about, nor one who asks for /healthz and hangs up.
+func TestARefusalIsAnAnswer(t *testing.T) {
+	for _, refusal := range []error{store.ErrOverloaded, store.ErrQuota, store.ErrRecordCorrupt, store.ErrNamespaceUnknown, store.ErrInternal} {
+		r := newRig(t, &hooked{newMemory(), func(context.Context, operation) error { return store.Refuse(refusal, "") }})
+		if code, body := r.healthz(); code != http.StatusOK {
+			t.Errorf("/healthz of a store that refuses with %v: %d %+v", refusal, code, body)
+		}
+		m, err := healthpb.NewHealthClient(r.connect()).Check(t.Context(), &healthpb.HealthCheckRequest{})
+		if err != nil || m.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+			t.Errorf("health of a store that refuses with %v: %v, %v", refusal, m, err)
+		}
+	}
+}
+
+func TestHealthIsNotThatOfWhoeverAsks(t *testing.T) {
+	r := newRig(t, &hooked{newMemory(), func(ctx context.Context, _ operation) error { return ctx.Err() }})
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	r.admin.Handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(gone, http.MethodGet, "/healthz", nil))
+	if problem, _, _ := r.health.now(); problem != "" {
+		t.Errorf("somebody hung up, and health says %q", problem)
+	}
+}
+
 // Nobody has to ask: the server notices by itself that its store fails, and that it is
 // back.
 func TestHealthFollowsTheStore(t *testing.T) {

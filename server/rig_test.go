@@ -118,8 +118,8 @@ var testKey = store.Key{Namespace: store.DefaultNamespace, Scope: "/pay.v1.Pay/C
 
 func newMemory() *storetest.Memory { return storetest.NewMemory(storetest.NewClock()) }
 
-// hooked is a backend that does something before each of the five operations: it may
-// note, block, panic, or answer with an error instead.
+// hooked is a backend that does something before each of the five operations and before
+// what health asks: it may note, block, panic, or answer with an error instead.
 type hooked struct {
 	store.Backend
 	before func(ctx context.Context, op operation) error
@@ -158,6 +158,13 @@ func (h *hooked) Lookup(ctx context.Context, req store.LookupRequest) (store.Loo
 		return store.LookupAnswer{}, err
 	}
 	return h.Backend.Lookup(ctx, req)
+}
+
+func (h *hooked) GetNamespace(ctx context.Context, name string) (store.Namespace, error) {
+	if err := h.before(ctx, opGetNamespace); err != nil {
+		return store.Namespace{}, err
+	}
+	return h.Backend.GetNamespace(ctx, name)
 }
 
 // everyOperation sends one valid request of each of the five operations and returns the
