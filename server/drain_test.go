@@ -9,9 +9,12 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 
 	"github.com/idemd/idemd/store"
@@ -141,6 +144,44 @@ func TestDrainEndsWaits(t *testing.T) {
 	if got := <-waited; got.err != nil || got.answer.InProgress == nil {
 		t.Errorf("the waiting claim got %+v, %v", got.answer, got.err)
 	}
+}
+
+// Open streams do not delay a drain either.
+func TestDrainEndsStreams(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, newMemory())
+		defer r.close()
+		ctx := t.Context()
+		watch, err := healthpb.NewHealthClient(r.connect()).Watch(ctx, &healthpb.HealthCheckRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		reflected, err := reflectionpb.NewServerReflectionClient(r.connect()).ServerReflectionInfo(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // the server's sides are there
+
+		within, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		start := time.Now()
+		if err := r.Shutdown(within); err != nil {
+			t.Errorf("Shutdown: %v", err)
+		}
+		if took := time.Since(start); took != 0 {
+			t.Errorf("open streams held the drain for %v", took)
+		}
+		for _, want := range []healthpb.HealthCheckResponse_ServingStatus{
+			healthpb.HealthCheckResponse_SERVING, healthpb.HealthCheckResponse_NOT_SERVING,
+		} {
+			if m, err := watch.Recv(); err != nil || m.GetStatus() != want {
+				t.Errorf("the watch got %v, %v, want %v", m, err, want)
+			}
+		}
+		if m, err := reflected.Recv(); status.Code(err) != codes.Unavailable {
+			t.Errorf("the stream of reflection goes on: %v, %v", m, err)
+		}
+	})
 }
 
 // A drain ends when its context does, and even then not before the handlers have.

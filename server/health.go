@@ -168,7 +168,7 @@ func (h *health) Watch(req *healthpb.HealthCheckRequest, out grpc.ServerStreamin
 			}
 		}
 		if draining {
-			return status.Error(codes.Unavailable, "draining")
+			return errDraining
 		}
 		select {
 		case <-changed:

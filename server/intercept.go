@@ -28,15 +28,16 @@ import (
 // Nothing is prepared for a line that is not written: calls that were answered are logged
 // at debug, refusals at info, and what an operator should look at at warn and error.
 type calls struct {
-	logger  *slog.Logger
-	metrics *Metrics
+	logger   *slog.Logger
+	metrics  *Metrics
+	draining <-chan struct{} // closed when the drain begins
 }
 
 func (c *calls) options() []grpc.ServerOption {
 	recovered := recovery.WithRecoveryHandlerContext(c.panicked)
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(c.unary, recovery.UnaryServerInterceptor(recovered)),
-		grpc.ChainStreamInterceptor(stream, recovery.StreamServerInterceptor(recovered)),
+		grpc.ChainStreamInterceptor(c.stream, recovery.StreamServerInterceptor(recovered)),
 	}
 }
 
@@ -51,12 +52,35 @@ func (c *calls) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 	return nil, st.Err()
 }
 
-func stream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+func (c *calls) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	if info.IsClientStream {
+		handler = c.untilDrain(handler)
+	}
 	if err := handler(srv, ss); err != nil {
 		return statusOf(err).Err()
 	}
 	return nil
 }
+
+// untilDrain ends a stream when the drain begins: one that is read from, like reflection's,
+// stays open for as long as its caller likes. The handler ends right after, because nothing
+// can be read from or written to a stream that has ended. A watch of health, which is not
+// read from, ends by itself, after it has said NOT_SERVING.
+func (c *calls) untilDrain(handler grpc.StreamHandler) grpc.StreamHandler {
+	return func(srv any, ss grpc.ServerStream) error {
+		ended := make(chan error, 1)
+		go func() { ended <- handler(srv, ss) }()
+		select {
+		case err := <-ended:
+			return err
+		case <-c.draining:
+			return errDraining
+		}
+	}
+}
+
+// errDraining is how streams end that the drain ends.
+var errDraining = status.Error(codes.Unavailable, "draining")
 
 // statusOf is the status of a handler's error. The health and reflection services make
 // statuses themselves. A store's error may wrap one, of a call to elsewhere: that is not

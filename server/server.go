@@ -43,7 +43,9 @@ type Server struct {
 	top    store.Backend // what the services ask
 	health *health
 
-	serving atomic.Bool
+	draining   context.Context // ends when Shutdown begins
+	startDrain context.CancelFunc
+	serving    atomic.Bool
 }
 
 // New returns a server that does not listen yet. Shutdown must be called also if it never
@@ -63,6 +65,7 @@ func New(config Config) (*Server, error) {
 		config.Metrics = metrics
 	}
 	s := &Server{config: config, health: newHealth(config.Backend)}
+	s.draining, s.startDrain = context.WithCancel(context.Background())
 	s.admin = newAdminHTTP(s.health, config.Metrics.registry)
 	s.grpc = grpc.NewServer(append(limits(), s.options()...)...)
 	s.stack()
@@ -71,7 +74,7 @@ func New(config Config) (*Server, error) {
 }
 
 func (s *Server) options() []grpc.ServerOption {
-	c := &calls{logger: s.config.Logger, metrics: s.config.Metrics}
+	c := &calls{logger: s.config.Logger, metrics: s.config.Metrics, draining: s.draining.Done()}
 	return append(c.options(), grpc.InTapHandle(received))
 }
 
@@ -130,13 +133,14 @@ func (s *Server) ServeAdmin(lis net.Listener) error {
 }
 
 // Shutdown ends the server in this order: health says NOT_SERVING; waiting claims are
-// answered at once, with in progress; new calls are refused and running ones finish; the
-// admin listener closes. If ctx ends before, the running calls are cut off and Shutdown
-// still waits for their handlers, so that nobody uses the backend when it returns; the
-// error says so.
+// answered at once, with in progress; streams of health and reflection end; new calls are
+// refused and running ones finish; the admin listener closes. If ctx ends before, the
+// running calls are cut off and Shutdown still waits for their handlers, so that nobody uses
+// the backend when it returns; the error says so.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.health.drain()
 	s.waiter.Close()
+	s.startDrain()
 	err := s.drain(ctx)
 	s.health.close()
 	return errors.Join(err, s.admin.Close())
