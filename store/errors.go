@@ -46,6 +46,18 @@ var (
 	// ErrNotHeld: ForceRelease ends only a record that is in progress, lapsed or not.
 	ErrNotHeld = errors.New("no attempt holds the key")
 
+	// A Store answers these three as values; they are refusals of whoever claims for
+	// others, such as package client, which has nothing to give back then.
+
+	// ErrKeyInProgress: another attempt holds the key. Send the same request again later.
+	ErrKeyInProgress = errors.New("another attempt holds the key")
+	// ErrKeyUnresolved: an attempt lapsed and the key is held. Its holder or an operator
+	// settles it; nobody acts before.
+	ErrKeyUnresolved = errors.New("key is held until somebody settles it")
+	// ErrOutcomeOmitted: it was carried out, but the answer is not stored or cannot be
+	// read. Find it out elsewhere; never do it again.
+	ErrOutcomeOmitted = errors.New("carried out, without a stored answer")
+
 	// ErrUnavailable: the store cannot answer now; the operation may have taken
 	// effect. Send it again with the same attempt id. Never act on it.
 	ErrUnavailable = errors.New("store is unavailable")

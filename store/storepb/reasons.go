@@ -36,8 +36,7 @@ type refusal struct {
 	info     *anypb.Any // the ErrorInfo, made once and never changed
 }
 
-// refusals is the table. The reasons KEY_UNRESOLVED and KEY_IN_PROGRESS are not in it:
-// an interceptor makes them out of expected answers.
+// refusals is the table.
 var refusals = withInfo([]refusal{
 	{sentinel: store.ErrInvalidArgument, code: codes.InvalidArgument, reason: pb.ErrorReason_ERROR_REASON_INVALID_ARGUMENT},
 	{sentinel: store.ErrKeyRequired, code: codes.InvalidArgument, reason: pb.ErrorReason_ERROR_REASON_KEY_REQUIRED},
@@ -54,6 +53,10 @@ var refusals = withInfo([]refusal{
 	{sentinel: store.ErrNotLapsed, code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_NOT_LAPSED},
 	{sentinel: store.ErrNotHeld, code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_NOT_HELD},
 
+	{sentinel: store.ErrKeyUnresolved, code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_KEY_UNRESOLVED},
+	{sentinel: store.ErrOutcomeOmitted, code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_OUTCOME_OMITTED},
+
+	{sentinel: store.ErrKeyInProgress, code: codes.Aborted, reason: pb.ErrorReason_ERROR_REASON_KEY_IN_PROGRESS},
 	{sentinel: store.ErrStaleFence, code: codes.Aborted, reason: pb.ErrorReason_ERROR_REASON_STALE_FENCE},
 	{sentinel: store.ErrStaleAttempt, code: codes.Aborted, reason: pb.ErrorReason_ERROR_REASON_STALE_ATTEMPT},
 	{sentinel: store.ErrLeaseExpired, code: codes.Aborted, reason: pb.ErrorReason_ERROR_REASON_LEASE_EXPIRED},

@@ -46,6 +46,9 @@ const (
 	ErrorReason_ERROR_REASON_NOT_LAPSED ErrorReason = 12
 	// ForceRelease was asked for a key that no attempt holds.
 	ErrorReason_ERROR_REASON_NOT_HELD ErrorReason = 13
+	// From the interceptor: it was carried out, but the answer was not stored or cannot be
+	// read. Never do it again.
+	ErrorReason_ERROR_REASON_OUTCOME_OMITTED ErrorReason = 26
 	// ABORTED: stop acting.
 	ErrorReason_ERROR_REASON_STALE_FENCE   ErrorReason = 14
 	ErrorReason_ERROR_REASON_STALE_ATTEMPT ErrorReason = 15
@@ -84,6 +87,7 @@ var (
 		11: "ERROR_REASON_KEY_UNRESOLVED",
 		12: "ERROR_REASON_NOT_LAPSED",
 		13: "ERROR_REASON_NOT_HELD",
+		26: "ERROR_REASON_OUTCOME_OMITTED",
 		14: "ERROR_REASON_STALE_FENCE",
 		15: "ERROR_REASON_STALE_ATTEMPT",
 		16: "ERROR_REASON_LEASE_EXPIRED",
@@ -112,6 +116,7 @@ var (
 		"ERROR_REASON_KEY_UNRESOLVED":       11,
 		"ERROR_REASON_NOT_LAPSED":           12,
 		"ERROR_REASON_NOT_HELD":             13,
+		"ERROR_REASON_OUTCOME_OMITTED":      26,
 		"ERROR_REASON_STALE_FENCE":          14,
 		"ERROR_REASON_STALE_ATTEMPT":        15,
 		"ERROR_REASON_LEASE_EXPIRED":        16,
@@ -158,7 +163,7 @@ var File_idemd_v1_errors_proto protoreflect.FileDescriptor
 
 const file_idemd_v1_errors_proto_rawDesc = "" +
 	"\n" +
-	"\x15idemd/v1/errors.proto\x12\bidemd.v1*\xd6\x06\n" +
+	"\x15idemd/v1/errors.proto\x12\bidemd.v1*\xf8\x06\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12!\n" +
 	"\x1dERROR_REASON_INVALID_ARGUMENT\x10\x01\x12\x1d\n" +
@@ -174,7 +179,8 @@ const file_idemd_v1_errors_proto_rawDesc = "" +
 	"\x12\x1f\n" +
 	"\x1bERROR_REASON_KEY_UNRESOLVED\x10\v\x12\x1b\n" +
 	"\x17ERROR_REASON_NOT_LAPSED\x10\f\x12\x19\n" +
-	"\x15ERROR_REASON_NOT_HELD\x10\r\x12\x1c\n" +
+	"\x15ERROR_REASON_NOT_HELD\x10\r\x12 \n" +
+	"\x1cERROR_REASON_OUTCOME_OMITTED\x10\x1a\x12\x1c\n" +
 	"\x18ERROR_REASON_STALE_FENCE\x10\x0e\x12\x1e\n" +
 	"\x1aERROR_REASON_STALE_ATTEMPT\x10\x0f\x12\x1e\n" +
 	"\x1aERROR_REASON_LEASE_EXPIRED\x10\x10\x12 \n" +
