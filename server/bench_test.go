@@ -62,15 +62,16 @@ func BenchmarkReplay(b *testing.B) {
 		b.Fatal(err)
 	}
 	bareServer := grpc.NewServer()
+	b.Cleanup(bareServer.Stop)
 	pb.RegisterIdempotencyServiceServer(bareServer, &bare{answer: storepb.ClaimAnswerToProto(replayed)})
 	full := newBenchServer(b, memory)
 
 	message := storepb.ClaimRequestToProto(request)
 	for _, s := range []struct {
-		name   string
-		server *grpc.Server
-	}{{"bare", bareServer}, {"idemd", full.grpc}} {
-		keys := benchClient(b, s.server)
+		name  string
+		serve func(net.Listener) error
+	}{{"bare", bareServer.Serve}, {"idemd", full.Serve}} {
+		keys := benchClient(b, s.serve)
 		call := func(b *testing.B) {
 			if _, err := keys.Claim(ctx, message); err != nil {
 				b.Fatal(err)
@@ -99,7 +100,7 @@ func BenchmarkReplay(b *testing.B) {
 func BenchmarkReplayWork(b *testing.B) {
 	memory, request := completedKey(b)
 	s := newBenchServer(b, memory)
-	c := &calls{logger: s.config.Logger, metrics: s.config.Metrics}
+	c := s.calls
 	service := s.keyService()
 	info := &grpc.UnaryServerInfo{FullMethod: pb.IdempotencyService_Claim_FullMethodName}
 	handler := func(ctx context.Context, req any) (any, error) { return service.Claim(ctx, req.(*pb.ClaimRequest)) }
@@ -113,13 +114,12 @@ func BenchmarkReplayWork(b *testing.B) {
 	}
 }
 
-func benchClient(b *testing.B, s *grpc.Server) pb.IdempotencyServiceClient {
+func benchClient(b *testing.B, serve func(net.Listener) error) pb.IdempotencyServiceClient {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)
 	}
-	go func() { _ = s.Serve(lis) }()
-	b.Cleanup(s.Stop)
+	go func() { _ = serve(lis) }()
 	conn, err := grpc.NewClient(lis.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		b.Fatal(err)

@@ -5,7 +5,8 @@
 //
 //   - server.go: [Config], [Server], Serve and Shutdown; options.go: the limits of gRPC.
 //   - keys.go, admin.go: the two services, thin: read the message, validate, ask, answer.
-//   - asking.go: how the backend is asked, and how long a request was held before.
+//   - receive.go: how requests are read, and how many at once; door.go: how many connections.
+//   - asking*.go: how the backend is asked, and how long a request was held before.
 //   - counted.go, metrics*.go: what is counted, and the meaning of each label.
 //   - intercept.go: what every call goes through: recovery, status and log.
 //   - health.go, http.go: gRPC health, /healthz and /metrics.

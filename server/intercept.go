@@ -36,6 +36,8 @@ type calls struct {
 func (c *calls) options() []grpc.ServerOption {
 	recovered := recovery.WithRecoveryHandlerContext(c.panicked)
 	return []grpc.ServerOption{
+		grpc.ForceServerCodecV2(newCodec()),
+		grpc.UnknownServiceHandler(unknownMethod),
 		grpc.ChainUnaryInterceptor(c.unary, recovery.UnaryServerInterceptor(recovered)),
 		grpc.ChainStreamInterceptor(c.stream, recovery.StreamServerInterceptor(recovered)),
 	}

@@ -26,6 +26,7 @@ type Registry interface {
 //	commit_operations, commit_sync_seconds       what one commit of the store held, and how
 //	                                             long its sync took
 //	panics_total                                 calls that panicked
+//	refused_connections_total                    connections closed because too many were open
 //
 // Lapses are the answers granted_takeover, unresolved and lapsed; late outcomes are the
 // answers STALE_FENCE, STALE_ATTEMPT and ATTEMPT_TOO_LONG of the operation complete.
@@ -40,6 +41,8 @@ type Metrics struct {
 	repeatAge    *prometheus.HistogramVec
 	repeatRatio  *prometheus.HistogramVec
 	panics       prometheus.Counter
+
+	refusedConnections prometheus.Counter
 
 	store            [operations]prometheus.Observer
 	commitOperations prometheus.Histogram
@@ -76,6 +79,8 @@ func NewMetrics(registry Registry) (*Metrics, error) {
 		repeatRatio: prometheus.NewHistogramVec(histogram("idemd_repeat_age_ratio",
 			"Age of an outcome when a repeat was given it, as a fraction of its retention.", ratioBuckets), byNamespace),
 		panics: prometheus.NewCounter(counter("idemd_panics_total", "Calls that panicked.")),
+		refusedConnections: prometheus.NewCounter(counter("idemd_refused_connections_total",
+			"Connections closed because too many were open.")),
 		commitOperations: prometheus.NewHistogram(histogram("idemd_commit_operations",
 			"Operations in one commit of the store.", prometheus.ExponentialBuckets(1, 2, 12))),
 		commitSync: prometheus.NewHistogram(histogram("idemd_commit_sync_seconds",
@@ -86,7 +91,7 @@ func NewMetrics(registry Registry) (*Metrics, error) {
 	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "idemd_waiting_claims",
 		Help: "Claims that wait for another attempt now."}, m.waitingClaims)
 	for _, c := range []prometheus.Collector{m.answers, m.incomparable, m.repeatAge, m.repeatRatio,
-		m.panics, m.commitOperations, m.commitSync, latency, waiting} {
+		m.panics, m.refusedConnections, m.commitOperations, m.commitSync, latency, waiting} {
 		if err := registry.Register(c); err != nil {
 			return nil, err
 		}

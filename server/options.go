@@ -8,9 +8,14 @@ import (
 )
 
 const (
-	// maxReceiveBytes is far above the largest outcome, so that a moderately oversized one
-	// is refused with a reason and not by gRPC.
-	maxReceiveBytes = 4 << 20
+	// maxReceiveBytes is above the largest outcome, so that a moderately oversized one is
+	// refused with a reason and not by gRPC.
+	maxReceiveBytes = 1 << 20
+	// maxReading is how many requests of one connection are read at once. Of what is not
+	// being read a connection may have sent streamWindow bytes for each call.
+	maxReading       = 32
+	streamWindow     = 64 << 10
+	connectionWindow = 1 << 20
 	// maxHeaderBytes bounds the metadata of a call; tracing and baggage fit.
 	maxHeaderBytes = 16 << 10
 	// maxStreams is how many calls one connection may have in flight, waiting ones included.
@@ -27,6 +32,8 @@ const (
 func limits() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxReceiveBytes),
+		grpc.StaticStreamWindowSize(streamWindow), // gRPC would let them grow
+		grpc.StaticConnWindowSize(connectionWindow),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.NumStreamWorkers(streamWorkers),

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -42,6 +43,7 @@ type Server struct {
 	waiter *store.Waiter
 	top    store.Backend // what the services ask
 	health *health
+	calls  *calls
 
 	draining   context.Context // ends when Shutdown begins
 	startDrain context.CancelFunc
@@ -67,15 +69,11 @@ func New(config Config) (*Server, error) {
 	s := &Server{config: config, health: newHealth(config.Backend)}
 	s.draining, s.startDrain = context.WithCancel(context.Background())
 	s.admin = newAdminHTTP(s.health, config.Metrics.registry)
-	s.grpc = grpc.NewServer(append(limits(), s.options()...)...)
+	s.calls = &calls{logger: config.Logger, metrics: config.Metrics, draining: s.draining.Done()}
+	s.grpc = grpc.NewServer(slices.Concat(limits(), s.calls.options(), []grpc.ServerOption{grpc.InTapHandle(received)})...)
 	s.stack()
 	s.register()
 	return s, nil
-}
-
-func (s *Server) options() []grpc.ServerOption {
-	c := &calls{logger: s.config.Logger, metrics: s.config.Metrics, draining: s.draining.Done()}
-	return append(c.options(), grpc.InTapHandle(received))
 }
 
 // stack puts the parts of the server over the backend.
@@ -93,8 +91,8 @@ func (s *Server) keyService() *keyService {
 }
 
 func (s *Server) register() {
-	pb.RegisterIdempotencyServiceServer(s.grpc, s.keyService())
-	pb.RegisterAdminServiceServer(s.grpc, &adminService{backend: s.top, metrics: s.config.Metrics})
+	s.grpc.RegisterService(s.calls.reading(pb.IdempotencyService_ServiceDesc), s.keyService())
+	s.grpc.RegisterService(s.calls.reading(pb.AdminService_ServiceDesc), &adminService{backend: s.top, metrics: s.config.Metrics})
 	healthpb.RegisterHealthServer(s.grpc, s.health)
 }
 
@@ -112,7 +110,7 @@ func (s *Server) Serve(lis net.Listener) error {
 	if isLocal(lis) {
 		reflection.Register(s.grpc)
 	}
-	err := s.grpc.Serve(lis)
+	err := s.grpc.Serve(newDoor(lis, maxConnections, s.config.Logger, s.config.Metrics))
 	if errors.Is(err, grpc.ErrServerStopped) {
 		return nil
 	}
@@ -125,7 +123,7 @@ func (s *Server) ServeAdmin(lis net.Listener) error {
 	if err := checkListener(lis, s.config.AllowInsecure); err != nil {
 		return errors.Join(err, lis.Close())
 	}
-	err := s.admin.Serve(lis)
+	err := s.admin.Serve(newDoor(lis, maxAdminConnections, s.config.Logger, s.config.Metrics))
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}

@@ -172,7 +172,7 @@ func TestBadRequestsAreRefusedBeforeAnyWork(t *testing.T) {
 		{"Renew/no fence", renew(&pb.RenewRequest{AttemptId: attempt}), invalid, "fence 0"},
 		{"Renew/negative lease", renew(&pb.RenewRequest{AttemptId: attempt, Fence: 1, Lease: durationpb.New(-1)}), invalid, "lease"},
 		{"Complete/no outcome", complete(nil), invalid, "outcome is missing"},
-		{"Complete/too large", complete(&pb.Outcome{Body: make([]byte, 3<<20)}), "OUTCOME_TOO_LARGE", "at most 262144"},
+		{"Complete/too large", complete(&pb.Outcome{Body: make([]byte, 3<<18)}), "OUTCOME_TOO_LARGE", "at most 262144"},
 		{"Complete/omitted and there", complete(&pb.Outcome{Body: []byte("x"), BodyOmitted: true}), invalid, "omitted"},
 		{"Complete/metadata without a name", complete(&pb.Outcome{Header: []*pb.MetadataEntry{{}}}), invalid, "no name"},
 		{"Release/no effect", func(ctx context.Context, k pb.IdempotencyServiceClient, _ pb.AdminServiceClient) error {

@@ -1,0 +1,100 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/idemd/idemd/proto/idemd/v1"
+	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/storepb"
+)
+
+// reading returns the service with its requests read as calls reads them.
+func (c *calls) reading(service grpc.ServiceDesc) *grpc.ServiceDesc {
+	service.Methods = slices.Clone(service.Methods)
+	for i := range service.Methods {
+		method := &service.Methods[i]
+		op, handler := operationOf(method.MethodName), method.Handler
+		method.Handler = func(srv any, ctx context.Context, receive func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+			return handler(srv, ctx, func(m any) error { return c.read(ctx, op, m, receive) }, interceptor)
+		}
+	}
+	return &service
+}
+
+// read reads a request. A call that comes while as many of its connection are being read
+// waits, and gRPC lets no more than a window's worth of it in. One that cannot be understood
+// is refused as invalid; gRPC by itself would say INTERNAL, which asks for a repeat.
+func (c *calls) read(ctx context.Context, op operation, m any, receive func(any) error) error {
+	conn := connectionOf(ctx)
+	select {
+	case conn.reading <- struct{}{}:
+		defer func() { <-conn.reading }()
+	case <-ctx.Done():
+		return storepb.ToStatus(ctx.Err()).Err()
+	}
+	f := frame{message: m}
+	if err := receive(&f); err != nil {
+		return err // gRPC has answered
+	}
+	if f.err == nil {
+		return nil
+	}
+	err := store.Refuse(store.ErrInvalidArgument, fmt.Sprintf("the request is no %T: %v", m, f.err))
+	c.metrics.refused(op, "", err)
+	st := storepb.ToStatus(err)
+	method, _ := grpc.Method(ctx)
+	c.refused(ctx, nil, method, st, err)
+	return st.Err()
+}
+
+// frame is a message to be read, and what was wrong with it.
+type frame struct {
+	message any
+	err     error
+}
+
+// codec is gRPC's own, but for a frame it keeps the error: gRPC would answer it by itself.
+type codec struct{ encoding.CodecV2 }
+
+func newCodec() codec { return codec{encoding.GetCodecV2(proto.Name)} }
+
+// Unmarshal implements encoding.CodecV2.
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	f, ok := v.(*frame)
+	if !ok {
+		return c.CodecV2.Unmarshal(data, v)
+	}
+	f.err = c.CodecV2.Unmarshal(data, f.message)
+	return nil
+}
+
+// operationOf is the operation of a method.
+func operationOf(method string) operation {
+	return operation(slices.IndexFunc(operationNames[:], func(name string) bool {
+		return strings.EqualFold(strings.ReplaceAll(name, "_", ""), method)
+	}))
+}
+
+// unknownMethod answers calls of what is not served, with gRPC's code and a reason.
+func unknownMethod(_ any, ss grpc.ServerStream) error {
+	method, _ := grpc.MethodFromServerStream(ss)
+	plain := status.Newf(codes.Unimplemented, "%q is not served here", method)
+	st, err := plain.WithDetails(&errdetails.ErrorInfo{
+		Reason: storepb.ReasonName(pb.ErrorReason_ERROR_REASON_INVALID_ARGUMENT), Domain: storepb.Domain,
+	})
+	if err != nil {
+		return plain.Err()
+	}
+	return st.Err()
+}
