@@ -23,20 +23,27 @@
 //  1. bad input, or intent time > now + skew: INVALID_ARGUMENT (KEY_REQUIRED for an empty
 //     id); unknown namespace: NAMESPACE_UNKNOWN
 //  2. live, and this attempt id is among the ended ones: STALE_ATTEMPT
-//  3. live, not RELEASED, other fingerprint: FINGERPRINT_MISMATCH, revealing nothing
+//  3. live, not RELEASED, other fingerprint: FINGERPRINT_MISMATCH, revealing nothing. One
+//     that cannot be compared, because both are there but of two versions, is not another
+//     one: the Claim is a repeat, marked as incomparable, and is given the outcome
 //  4. COMPLETED: completed
 //  5. IN_PROGRESS with this attempt id: granted again, same fence, number, previous fence and
-//     unsettled. Lease not lapsed: its end stays. Lapsed: a fresh lease, up to the attempt
-//     limit; none left (now >= limit): ATTEMPT_TOO_LONG
+//     unsettled; but unsettled from now on if it may be forgotten since its grant. Lease not
+//     lapsed: its end stays. Lapsed: a fresh lease, up to the attempt limit; none left
+//     (now >= limit): ATTEMPT_TOO_LONG
 //  6. IN_PROGRESS, not lapsed: in progress
 //  7. lapsed under HOLD: unresolved
 //  8. lapsed under TAKEOVER: granted, fence grows, number + 1, unsettled; the record keeps its
 //     fingerprint; the lapsed attempt joins the ended ones; event takeover
-//  9. RELEASED: granted, fence grows, number + 1, not unsettled, this fingerprint
-//  10. no live record: a recovery floor stands and not (intent time - skew > floor):
-//     UNKNOWN_HISTORY; intent time known and now > intent time + retention - skew: KEY_EXPIRED
-//     (retention: the shortest in force since intent time - skew); else granted, number 1,
-//     previous fence 0, no ended attempts
+//  9. RELEASED: may be forgotten since its grant (if an operator resolved it, since then):
+//     UNKNOWN_HISTORY; else granted, fence grows, number + 1, not unsettled, this fingerprint
+//  10. no live record: may be forgotten: UNKNOWN_HISTORY; intent time known and
+//     now >= intent time + retention - skew: KEY_EXPIRED (retention: the shortest in force
+//     since intent time - skew); else granted, number 1, previous fence 0, no ended attempts
+//
+// May be forgotten (since an instant): a recovery floor stands, not (intent time - skew >
+// floor), and that instant <= floor. What is held or lapsed under HOLD still answers 6 or 7,
+// a takeover is unsettled in any case, and what is completed stays so.
 //
 // A grant has fence max(previous + 1, now in µs), where previous is that of any stored
 // record, expired or not. It stamps the namespace's lapse policy (HOLD if the Claim asks
@@ -72,7 +79,9 @@
 //
 // Lookup: no live record: KEY_NOT_FOUND; else state and times. Unsettled is shown if in
 // progress and stamped so or lapsed. The outcome is shown only if the fingerprint is equal;
-// otherwise it is withheld.
+// otherwise it is withheld, also from one that cannot be compared.
+//
+// Fingerprints find callers' bugs; they guard nothing from a caller that may claim the key.
 //
 // Resolve: no live record: KEY_NOT_FOUND; not lapsed: NOT_LAPSED; else the fence grows, the
 // attempt joins the ended ones and its id is cleared, unsettled is cleared, event resolved;

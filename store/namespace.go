@@ -88,8 +88,9 @@ type Namespace struct {
 	// Entity says whether keys carry an entity.
 	Entity EntityRule
 	// RecoveryFloor, if set, is the instant before which the store may have forgotten
-	// keys (it was restored from a backup). Claims for unknown keys whose intent is not
-	// known to be newer are refused with ErrUnknownHistory until an operator clears it.
+	// keys and what became of them (it was restored from a backup). Until an operator
+	// clears it, Claims of keys that are unknown, or were released no later, are refused
+	// with ErrUnknownHistory, unless their intent is known to be newer.
 	RecoveryFloor time.Time
 
 	// CreatedAt and UpdatedAt are set by the store.

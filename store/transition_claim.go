@@ -21,11 +21,7 @@ func DecideClaim(old *Record, ns *Namespace, req ClaimRequest, now time.Time) (C
 			"this attempt ended without an outcome; a new execution needs a new attempt id")
 	}
 	if rec.State == StateReleased {
-		next := grant(rec, ns, req, now)
-		next.AttemptNumber = rec.AttemptNumber + 1
-		next.PreviousFence = rec.Fence
-		next.Ended = rec.Ended
-		return granted(next, now), Change{Record: next}, nil
+		return claimReleased(rec, ns, req, now)
 	}
 	match := rec.Fingerprint.Compare(req.Fingerprint)
 	if match == MatchDifferent {
@@ -54,6 +50,23 @@ func claimHeld(rec *Record, ns *Namespace, req ClaimRequest, now time.Time) (Cla
 	}
 }
 
+// claimReleased grants a key whose last attempt had no effect, unless one that came after
+// it may have been forgotten.
+func claimReleased(rec *Record, ns *Namespace, req ClaimRequest, now time.Time) (ClaimAnswer, Change, error) {
+	known := rec.GrantedAt
+	if rec.AttemptID == "" {
+		known = rec.EndedAt // an operator said so later
+	}
+	if ns.mayHaveForgotten(known, req.IntentTime) {
+		return ClaimAnswer{}, Change{}, ns.unknownHistory()
+	}
+	next := grant(rec, ns, req, now)
+	next.AttemptNumber = rec.AttemptNumber + 1
+	next.PreviousFence = rec.Fence
+	next.Ended = rec.Ended
+	return granted(next, now), Change{Record: next}, nil
+}
+
 // claimNew grants a key that has no live record, unless it may have been forgotten.
 func claimNew(old *Record, ns *Namespace, req ClaimRequest, now time.Time) (ClaimAnswer, Change, error) {
 	if err := ns.checkHistory(req.IntentTime, now); err != nil {
@@ -64,16 +77,19 @@ func claimNew(old *Record, ns *Namespace, req ClaimRequest, now time.Time) (Clai
 	return granted(next, now), Change{Record: next}, nil
 }
 
-// claimAgain answers a Claim that the holder sent again.
+// claimAgain answers a Claim that the holder sent again. If another attempt may have had
+// the key since and been forgotten, the holder is told so.
 func claimAgain(rec *Record, ns *Namespace, req ClaimRequest, now time.Time) (ClaimAnswer, Change, error) {
-	if !rec.Lapsed(now) {
+	next := *rec
+	next.Unsettled = rec.Unsettled || ns.mayHaveForgotten(rec.GrantedAt, req.IntentTime)
+	switch {
+	case rec.Lapsed(now) && !now.Before(rec.AttemptLimit):
+		return ClaimAnswer{}, Change{}, tooLong(rec)
+	case rec.Lapsed(now):
+		next.setLeaseEnd(earlier(now.Add(ns.leaseOrDefault(req.Lease)), rec.AttemptLimit))
+	case next.Unsettled == rec.Unsettled:
 		return granted(rec, now), Change{}, nil
 	}
-	if !now.Before(rec.AttemptLimit) {
-		return ClaimAnswer{}, Change{}, tooLong(rec)
-	}
-	next := *rec
-	next.setLeaseEnd(earlier(now.Add(ns.leaseOrDefault(req.Lease)), rec.AttemptLimit))
 	return granted(&next, now), Change{Record: &next}, nil
 }
 
@@ -143,22 +159,32 @@ func inProgressUntil(leaseEnd time.Time, remaining time.Duration) *InProgress {
 
 // checkHistory refuses what may have been done and forgotten.
 func (n *Namespace) checkHistory(intent, now time.Time) error {
-	known := !intent.IsZero()
-	if !n.RecoveryFloor.IsZero() && (!known || !intent.Add(-n.Skew()).After(n.RecoveryFloor)) {
-		return Refuse(ErrUnknownHistory, fmt.Sprintf(
-			"the store may have forgotten keys from before %s; find out elsewhere whether it was done; an operator lifts the recovery floor",
-			n.RecoveryFloor.Format(time.RFC3339)))
+	if n.mayHaveForgotten(time.Time{}, intent) {
+		return n.unknownHistory()
 	}
-	if !known {
+	if intent.IsZero() {
 		return nil
 	}
 	retention := n.RetentionSince(intent.Add(-n.Skew()))
-	if now.After(intent.Add(retention - n.Skew())) {
+	if !now.Before(intent.Add(retention - n.Skew())) {
 		return Refuse(ErrKeyExpired, fmt.Sprintf(
 			"the intent was made at %s and outcomes are kept for %v; whether it was done is no longer known here",
 			intent.UTC().Format(time.RFC3339), retention))
 	}
 	return nil
+}
+
+// mayHaveForgotten reports whether a recovery floor stands that neither the intent nor what
+// is known of it is newer than: what became of it after that may be lost.
+func (n *Namespace) mayHaveForgotten(known, intent time.Time) bool {
+	newer := intent.Add(-n.Skew()).After(n.RecoveryFloor) // never, if it is not known
+	return !n.RecoveryFloor.IsZero() && !newer && !known.After(n.RecoveryFloor)
+}
+
+func (n *Namespace) unknownHistory() error {
+	return Refuse(ErrUnknownHistory, fmt.Sprintf(
+		"the store may have forgotten what was done before %s; find out elsewhere whether it was done; an operator lifts the recovery floor",
+		n.RecoveryFloor.Format(time.RFC3339)))
 }
 
 func tooLong(rec *Record) error {

@@ -224,7 +224,7 @@ func caseRedelivery(r *rig) {
 
 	// The bound is exact: intent time + retention (2 min) - skew (12 s).
 	fresh := claim(store.Key{Namespace: hourTakeover, ID: "fresh"}, "a")
-	fresh.Intent = at(r.Clock.Wall().Add(12*time.Second - 2*time.Minute - time.Microsecond))
+	fresh.Intent = at(r.Clock.Wall().Add(12*time.Second - 2*time.Minute))
 	r.refuse(fresh, store.ErrKeyExpired)
 	fresh.Intent = fresh.Intent.add(time.Microsecond)
 	r.do(fresh, "granted")

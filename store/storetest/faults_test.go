@@ -171,13 +171,28 @@ var faults = []fault{
 		req.IntentTime = time.Time{}
 		return next(req)
 	}},
-	{name: "the recovery floor is ignored", catchers: []string{"S10 a recovery floor"}, claim: func(f *faulty, req store.ClaimRequest, next claimFunc) (store.ClaimAnswer, error) {
-		f.mu.Lock()
-		if ns, ok := f.namespaces[req.Key.Namespace]; ok {
-			ns.RecoveryFloor = time.Time{}
-			f.namespaces[ns.Name] = ns
+	{name: "an intent is not too old at the instant itself", catchers: []string{"35 ", "S10 an intent"}, claim: func(_ *faulty, req store.ClaimRequest, next claimFunc) (store.ClaimAnswer, error) {
+		answer, err := next(req)
+		if errors.Is(err, store.ErrKeyExpired) {
+			req.IntentTime = req.IntentTime.Add(time.Microsecond)
+			return next(req)
 		}
-		f.mu.Unlock()
+		return answer, err
+	}},
+	{name: "the recovery floor is ignored for what was released", catchers: []string{"S10 a floor covers"}, claim: func(f *faulty, req store.ClaimRequest, next claimFunc) (store.ClaimAnswer, error) {
+		if rec := f.peek(req.Key); rec != nil && rec.State == store.StateReleased && !rec.Expired(f.clock.Now()) {
+			f.liftFloor(req.Key.Namespace)
+		}
+		return next(req)
+	}},
+	{name: "Lookup shows the outcome to other algorithms", catchers: []string{"S8 "}, lookup: func(f *faulty, req store.LookupRequest, next lookupFunc) (store.LookupAnswer, error) {
+		if rec := f.peek(req.Key); rec != nil && rec.Fingerprint.Compare(req.Fingerprint) == store.MatchIncomparable {
+			req.Fingerprint = rec.Fingerprint
+		}
+		return next(req)
+	}},
+	{name: "the recovery floor is ignored", catchers: []string{"S10 a recovery floor"}, claim: func(f *faulty, req store.ClaimRequest, next claimFunc) (store.ClaimAnswer, error) {
+		f.liftFloor(req.Key.Namespace)
 		return next(req)
 	}},
 	{name: "a Renew shortens", catchers: []string{"S7 Renew"}, renew: func(f *faulty, req store.RenewRequest, next renewFunc) (store.RenewAnswer, error) {

@@ -157,6 +157,16 @@ func (f *faulty) poke(key store.Key, change func(*store.Record)) {
 	}
 }
 
+// liftFloor takes the recovery floor off a namespace, if there is such a one.
+func (f *faulty) liftFloor(namespace string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if ns, ok := f.namespaces[namespace]; ok {
+		ns.RecoveryFloor = time.Time{}
+		f.namespaces[namespace] = ns
+	}
+}
+
 // forget removes all events of one kind.
 func (f *faulty) forget(key store.Key, kind store.EventKind) {
 	f.mu.Lock()

@@ -36,6 +36,7 @@ var goldenVariants = map[string][]string{
 		product([]string{"ended"}, []string{"equal", "different"}),
 		product([]string{"intent"}, []string{"oldest", "too-old", "newest", "future"}),
 		product([]string{"floor"}, []string{"no-intent", "older-intent", "newer-intent"}),
+		product([]string{"forgotten"}, []string{"same", "other"}),
 	),
 	"renew.txt":    append([]string{"default", "short", "long", "to-limit"}, wrongHolders...),
 	"complete.txt": append([]string{"paid", "refused"}, wrongHolders...),
@@ -60,7 +61,7 @@ type goldenExclusion struct {
 var goldenExclusions = []goldenExclusion{
 	{
 		conditions: []string{"none"}, scripts: []string{"claim.txt"},
-		variants: func(v string) bool { return strings.HasPrefix(v, "same-") },
+		variants: func(v string) bool { return strings.HasPrefix(v, "same-") || v == "forgotten-same" },
 		why:      "no attempt has come yet, so none can come again",
 	},
 	{

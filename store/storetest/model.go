@@ -176,6 +176,13 @@ func (m *model) claim(ns space, o call) reply {
 	case slices.Contains(e.endedAttempts, o.AttemptID):
 		return refused(store.ErrStaleAttempt)
 	case e.state == store.StateReleased:
+		known := e.granted // an operator's word is newer than the grant it is about
+		if e.attempt == "" {
+			known = e.ended
+		}
+		if ns.forgets(known, o.Intent) {
+			return refused(store.ErrUnknownHistory)
+		}
 		e.fingerprint = o.Fingerprint
 		m.grant(ns, e, o, false)
 		return m.grantedReply(e, false)
@@ -204,10 +211,10 @@ func (m *model) claim(ns space, o call) reply {
 // claimNew is row 10. An expired entry leaves nothing but its fence.
 func (m *model) claimNew(ns space, o call) reply {
 	since := o.Intent.add(-ns.skew())
-	if ns.floor != 0 && (o.Intent == 0 || since <= ns.floor) {
+	if ns.forgets(0, o.Intent) {
 		return refused(store.ErrUnknownHistory)
 	}
-	if o.Intent != 0 && m.now > o.Intent.add(ns.shortestRetention(since)-ns.skew()) {
+	if o.Intent != 0 && m.now >= o.Intent.add(ns.shortestRetention(since)-ns.skew()) {
 		return refused(store.ErrKeyExpired)
 	}
 	e := &entry{fingerprint: o.Fingerprint}
@@ -229,6 +236,7 @@ func (m *model) claimAgain(ns space, e *entry, o call, unchecked bool) reply {
 		e.leaseEnd = min(m.now.add(ns.leaseFor(o.Lease)), e.limit)
 		e.setExpiry()
 	}
+	e.unsettled = e.unsettled || ns.forgets(e.granted, o.Intent)
 	return m.grantedReply(e, unchecked)
 }
 
@@ -420,6 +428,12 @@ func (e *entry) record(ev event) {
 }
 
 func (ns space) skew() time.Duration { return min(time.Minute, ns.retention/10) }
+
+// forgets says that what an intent came to after an instant may be in a part that was lost.
+func (ns space) forgets(known, intent instant) bool {
+	newer := intent != 0 && intent.add(-ns.skew()) > ns.floor
+	return ns.floor != 0 && known <= ns.floor && !newer
+}
 
 func (ns space) leaseFor(asked time.Duration) time.Duration {
 	if asked == 0 {

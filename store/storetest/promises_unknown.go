@@ -43,6 +43,7 @@ func promiseS8(t testing.TB, factory Factory) {
 			}
 			r.revealsNothing(wrong, state)
 		}
+		r.revealsNothing(store.Fingerprint{Version: 2, Digest: "f"}, state) // a Claim with it is a repeat
 		equal(r, "the record and its events after mismatches", r.do(inspect(takeoverKey), "inspected"), before)
 	}
 }
@@ -165,8 +166,66 @@ func promiseS10Floor(r *rig) {
 	equal(r, "fence of what is known", r.do(claim(takeoverKey, "b"), "completed").Fence, known.fence)
 	unknown.Intent = unknown.Intent.add(time.Microsecond)
 	r.do(unknown, "granted")
+	newer := store.Key{Namespace: hourTakeover, ID: "newer than the floor"}
+	newerGrant := claim(newer, "a")
+	newerGrant.Intent = unknown.Intent
+	h := holder{"a", r.do(newerGrant, "granted").Fence}
+	r.do(release(newer, h, store.EffectNone), "released")
+	equal(r, "unsettled", r.do(claim(newer, "b"), "granted").Unsettled, false)
 	restored.floor = 0
 	r.updateNamespace(restored.namespace(hourTakeover))
 	unknown.Key.ID, unknown.Intent = "forgotten too", 0
 	r.do(unknown, "granted")
+}
+
+// promiseS10FloorOverRecords goes back to an old copy of keys in every state that can be
+// granted: what became of them since is unknown.
+func promiseS10FloorOverRecords(r *rig) {
+	key := func(id string) store.Key { return store.Key{Namespace: hourTakeover, ID: id} }
+	held := map[string]holder{}
+	for _, id := range []string{"released", "resolved", "said unknown", "taken over", "re-sent", "gave up since"} {
+		held[id] = r.grant(key(id), "a")
+	}
+	r.do(release(key("released"), held["released"], store.EffectNone), "released")
+	r.do(release(key("said unknown"), held["said unknown"], store.EffectUnknown), "released")
+	r.lapse(key("taken over"))
+	r.do(resolve(key("resolved"), nil), "changed")
+	restored := machineSpaces()[hourTakeover]
+	restored.floor = r.now(key("released"))
+	r.updateNamespace(restored.namespace(hourTakeover))
+	r.reopen()
+
+	r.do(release(key("gave up since"), held["gave up since"], store.EffectNone), "released")
+	for _, id := range []string{"released", "resolved", "gave up since"} {
+		before := r.record(key(id))
+		again := claim(key(id), "b")
+		r.refuse(again, store.ErrUnknownHistory)
+		again.Intent = restored.floor.add(restored.skew())
+		r.refuse(again, store.ErrUnknownHistory)
+		r.unchanged(key(id), before, "a Claim that was refused")
+	}
+	for id, attempt := range map[string]string{"said unknown": "b", "taken over": "b", "re-sent": "a"} {
+		equal(r, id+": unsettled", r.do(claim(key(id), attempt), "granted").Unsettled, true)
+	}
+	r.Clock.Advance(time.Second)
+	again := claim(key("released"), "b")
+	again.Intent = restored.floor.add(restored.skew() + time.Microsecond)
+	equal(r, "unsettled", r.do(again, "granted").Unsettled, false)
+}
+
+// promiseS10Intent sends the newest intent that is not in the future, and repeats it around
+// the instant at which its outcome is forgotten.
+func promiseS10Intent(r *rig) {
+	ns := machineSpaces()[hourTakeover]
+	c := claim(takeoverKey, "a")
+	c.Intent = at(Start).add(ns.skew())
+	h := holder{"a", r.do(c, "granted").Fence}
+	r.do(complete(takeoverKey, h, done), "recorded")
+	c.AttemptID = "b"
+	r.Clock.Advance(ns.retention - time.Microsecond)
+	r.do(c, "completed")
+	for range 3 {
+		r.Clock.Advance(time.Microsecond)
+		r.refuse(c, store.ErrKeyExpired)
+	}
 }
