@@ -95,9 +95,14 @@ func (n *node) open(s *session, c *serveCmd, metrics *server.Metrics) (err error
 }
 
 // storeStopped ends the process after a failed write or sync: what of the last commits is
-// on disk is not known, and only opening the directory again tells.
+// on disk is not known, and only opening the directory again tells. An error about damage
+// says itself what to do.
 func (s *session) storeStopped(err error) {
-	fmt.Fprintf(s.stderr, "idemd: the store has stopped and so does the process; start it again once the disk is well: %v\n", err)
+	next := "; start it again once the disk is well"
+	if errors.Is(err, pebblestore.ErrDamaged) {
+		next = ""
+	}
+	fmt.Fprintf(s.stderr, "idemd: the store has stopped and so does the process%s: %v\n", next, err)
 	s.exit(exitFailed)
 }
 

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/idemd/idemd/store"
@@ -46,7 +48,7 @@ func TestCorruptFiles(t *testing.T) {
 // Tables too large to be read through when the store opens: what is damaged in them is
 // met by the calls that need it.
 func TestCorruptTables(t *testing.T) {
-	s := makeLargeSpecimen(t)
+	s := makeLargeSpecimen(t).compacted(t)
 	var tables []string
 	for _, name := range s.files.names() {
 		if path.Ext(name) == ".sst" {
@@ -108,6 +110,34 @@ func makeLargeSpecimen(t *testing.T) specimen {
 	}
 	mustClose(t, s)
 	return specimen{files: imageOf(t, disk, dataDir), history: r.history, wall: clock.Wall()}
+}
+
+// silent is a log of Pebble's that nobody reads.
+type silent struct{}
+
+func (silent) Infof(string, ...any)      {}
+func (silent) Errorf(string, ...any)     {}
+func (silent) Fatalf(f string, a ...any) { panic(fmt.Sprintf(f, a...)) }
+
+// compacted returns the specimen with one table instead of several, so that nothing is
+// compacted as soon as it is opened.
+func (s specimen) compacted(t *testing.T) specimen {
+	t.Helper()
+	fs := vfs.NewMem()
+	s.files.write(t, fs, dataDir)
+	p := &pebble.Options{FS: fs, FormatMajorVersion: pebble.FormatNewest, Logger: silent{}}
+	for i := range p.Levels {
+		p.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+	}
+	db, err := pebble.Open(fs.PathJoin(dataDir, "db"), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(db.Compact(t.Context(), []byte{0}, []byte{0xff}, false), db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s.files = imageOf(t, fs, dataDir)
+	return s
 }
 
 // verdict is what became of a spoilt store.

@@ -3,8 +3,8 @@
 //
 // # Tour
 //
-//   - store.go, open.go, identity.go, options.go: the directory, its lock, creation and
-//     the checks at open; [Open] and [Store.Close].
+//   - store.go, open.go, lock*.go, identity.go, options.go: the directory, its lock,
+//     creation and the checks at open; [Open] and [Store.Close].
 //   - ops.go, records.go, namespaces.go, op.go: the operations. Each becomes an op, which
 //     waits in the intake (intake.go) until the loop takes it.
 //   - loop.go, turn.go, events.go, cache.go, buckets.go, filter.go: the one writer and what
@@ -48,7 +48,8 @@
 // flushed table is lost, and the file MARK, synced apart after each commit (under load at
 // most every two milliseconds), says how far the chain must reach. [Open] refuses a store
 // that fails a check with ErrDamaged. A failed write or sync stops the store: nothing is
-// answered any more but ErrUnavailable, and the process should end, see [Options].
+// answered any more but ErrUnavailable, and the process should end, see [Options]. So does
+// damage that Pebble meets when it merges tables, since it could not go on for long.
 //
 // # Clock
 //

@@ -3,6 +3,10 @@ package pebblestore
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -16,16 +20,80 @@ var (
 	ErrForeignDir = errors.New("directory holds something else")
 	// ErrNewerFormat: the store was written by a newer version. Nothing was touched.
 	ErrNewerFormat = errors.New("store has a newer format")
+	// ErrOlderFormat: the store was written by a version before the first release. Nothing
+	// was touched.
+	ErrOlderFormat = errors.New("store has an older format")
 	// ErrLocked: another process, or another Store in this one, has the directory open.
 	ErrLocked = errors.New("store is in use")
-	// ErrDamaged: the store is damaged so that acknowledged operations may be missing.
-	// Restore it from a backup, and set a recovery floor before anybody claims.
+	// ErrDamaged: a file of the store is damaged, is missing or does not fit the others, so
+	// that acknowledged operations may be missing. Restore it from a backup, and set a
+	// recovery floor before anybody claims. It is also what a store stops with that finds
+	// damage while it rearranges its files. A file that cannot be read or written for
+	// another reason, such as a full disk, is not damaged.
 	ErrDamaged = errors.New("store is damaged")
 )
 
-// damaged makes the error with which Open refuses a damaged store.
+// damaged makes the error with which a damaged store is refused or stops.
 func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: %w; restore the directory from a backup, then set a recovery floor before anybody claims (README, Backups)", ErrDamaged, fmt.Errorf(format, args...))
+}
+
+// openError makes the error for files that could not be read. What the operating system
+// says is no damage, unless it misses a file that has to be there.
+func openError(err error) error {
+	var number syscall.Errno
+	switch {
+	case errors.Is(err, ErrLocked), errors.Is(err, ErrDamaged):
+		return err
+	case errors.As(err, &number) && number != syscall.ENOENT:
+		return err
+	}
+	return damaged("%w", &pebbleError{text: err.Error(), causes: []error{err}})
+}
+
+// advise adds what to do about an error of the operating system.
+func advise(err error) error {
+	for _, known := range []struct {
+		errors []error
+		advice string
+	}{
+		{[]error{syscall.ENOSPC, syscall.EDQUOT}, "no space is left on the disk; make room and start again, nothing is lost"},
+		{[]error{fs.ErrPermission, syscall.EROFS}, "no permission; the process must be able to read and write every file of the directory"},
+		{[]error{syscall.EMFILE, syscall.ENFILE}, "too many open files; raise the limit (ulimit -n) and start again, nothing is lost"},
+	} {
+		if slices.ContainsFunc(known.errors, func(cause error) bool { return errors.Is(err, cause) }) {
+			return fmt.Errorf("%s: %w", known.advice, err)
+		}
+	}
+	return err
+}
+
+// pebbleError is an error of Pebble with its text made readable.
+type pebbleError struct {
+	text   string
+	causes []error
+}
+
+// Error implements error. Pebble adds a line about damage that only its own code understands.
+func (e *pebbleError) Error() string {
+	return strings.ReplaceAll(e.text, "\n<corruption detail carrier>", "")
+}
+
+func (e *pebbleError) Unwrap() []error { return e.causes }
+
+// gaveUp makes the error for a message with which Pebble gives up. It unwraps to the errors
+// among the arguments, whatever verb they are printed with.
+func gaveUp(format string, args ...any) error {
+	err := &pebbleError{text: "pebble: " + fmt.Sprintf(format, args...)}
+	for _, arg := range args {
+		if cause, ok := arg.(error); ok {
+			err.causes = append(err.causes, cause)
+		}
+	}
+	if slices.ContainsFunc(err.causes, pebble.IsCorruptionError) {
+		return damaged("%w", err)
+	}
+	return err
 }
 
 // corrupt makes the refusal for a key whose stored record, event or place in the files is

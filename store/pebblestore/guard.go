@@ -37,7 +37,7 @@ func (g guardedFS) ReuseForWrite(oldName, newName string, category vfs.DiskWrite
 // process would not survive.
 func (g guardedFS) stopWithoutLog(name string, err error) {
 	if err != nil && strings.HasSuffix(name, ".log") {
-		g.log.Fatalf("make the log %s: %w", name, err)
+		g.log.Fatalf("make the log %s: %v", name, err)
 	}
 }
 

@@ -118,7 +118,7 @@ func (l *loop) finish(t *turn, at commitTime, ops []*op) bool {
 func (l *loop) apply(b *pebble.Batch) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("pebble: %v", p)
+			err = gaveUp("%v", p)
 		}
 	}()
 	if seedNoSync {

@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
-	"syscall"
+	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -38,29 +36,61 @@ type opener struct {
 	lock   io.Closer
 	db     *pebble.DB
 	pruner *chainPruner
-	spare  *spareFS   // nil if no logs are prepared
-	fatal  chan error // what Pebble could not go on after, before there is a Store
-	store  atomic.Pointer[Store]
+	spare  *spareFS // nil if no logs are prepared
+
+	// What Pebble could not go on after: it stops the Store, and Open before there is one.
+	mu      sync.Mutex
+	store   *Store
+	failure error
+	failed  chan struct{} // closed after failure has been set
 }
 
 // Open opens the store in dir, and creates it if dir is empty or does not exist. The
 // errors with which it refuses a directory unwrap to ErrForeignDir, ErrNewerFormat,
-// ErrLocked or ErrDamaged. The caller must Close the Store.
+// ErrLocked or ErrDamaged; others are the operating system's. The caller must Close the
+// Store. If Pebble gives up on the way, the directory stays locked until the process ends.
 func Open(dir string, opts Options) (*Store, error) {
-	o := &opener{dir: dir, opts: opts.withDefaults(), pruner: &chainPruner{}, fatal: make(chan error, 1)}
+	o := &opener{dir: dir, opts: opts.withDefaults(), pruner: &chainPruner{}, failed: make(chan struct{})}
 	o.fs = o.opts.FS
-	s, err := o.open()
+	var (
+		s      *Store
+		err    error
+		opened = make(chan struct{})
+	)
+	go func() {
+		defer close(opened)
+		if s, err = o.open(); err != nil {
+			o.abandon()
+		}
+	}()
+	select {
+	case <-opened:
+	case <-o.failed: // what has not ended may be stuck in Pebble
+		return nil, fmt.Errorf("open store in %s: %w", dir, advise(o.failure))
+	}
 	if err != nil {
-		if o.db != nil {
-			_ = o.db.Close()
-		}
-		o.waitSpare()
-		if o.lock != nil {
-			_ = o.lock.Close()
-		}
-		return nil, fmt.Errorf("open store in %s: %w", dir, err)
+		return nil, fmt.Errorf("open store in %s: %w", dir, advise(err))
 	}
 	return s, nil
+}
+
+// abandon gives back what was taken, unless Pebble has given up: then it is not known what
+// it still does in the directory.
+func (o *opener) abandon() {
+	if o.db != nil {
+		_ = o.db.Close()
+	}
+	o.waitSpare()
+	if o.lock != nil && o.pebbleFailure() == nil {
+		_ = o.lock.Close()
+	}
+}
+
+// pebbleFailure returns why Pebble cannot go on, or nil.
+func (o *opener) pebbleFailure() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.failure
 }
 
 func (o *opener) path(name string) string { return o.fs.PathJoin(o.dir, name) }
@@ -75,7 +105,8 @@ func (o *opener) open() (*Store, error) {
 	if _, err := o.inspect(); err != nil {
 		return nil, err
 	}
-	if err := o.takeLock(); err != nil {
+	var err error
+	if o.lock, err = lockDir(o.fs, o.path(fileLock)); err != nil {
 		return nil, err
 	}
 	exists, err := o.inspect() // again, now that nobody else changes it
@@ -90,10 +121,10 @@ func (o *opener) open() (*Store, error) {
 	return o.load()
 }
 
-// resolveDir makes the directory's path the one that all ways to it have in common: within
-// one process the lock tells directories apart by their paths.
+// resolveDir makes the directory's path one that means the same as long as the store is
+// open: Pebble opens files by their paths.
 func (o *opener) resolveDir() error {
-	if o.fs != vfs.Default {
+	if !onDisk(o.fs) {
 		return nil
 	}
 	dir, err := filepath.EvalSymlinks(o.dir)
@@ -138,6 +169,9 @@ func (o *opener) readIdentity() error {
 	if o.id.version > formatVersion {
 		return fmt.Errorf("%w: it is %d, this version knows up to %d; use a newer idemd", ErrNewerFormat, o.id.version, formatVersion)
 	}
+	if o.id.version < formatVersion {
+		return fmt.Errorf("%w: it is %d, this version reads %d only; use the idemd that wrote it, or another directory", ErrOlderFormat, o.id.version, formatVersion)
+	}
 	return nil
 }
 
@@ -159,15 +193,6 @@ func (o *opener) checkPebbleFormat() error {
 		}
 	}
 	return nil
-}
-
-func (o *opener) takeLock() (err error) {
-	o.lock, err = o.fs.Lock(o.path(fileLock))
-	var pathError *fs.PathError
-	if err != nil && !errors.As(err, &pathError) {
-		return fmt.Errorf("%w: another process has it open: %w", ErrLocked, err)
-	}
-	return err
 }
 
 // create makes an empty store. Until the file FORMAT is there, a crash leaves a directory
@@ -251,6 +276,12 @@ func (o *opener) waitSpare() {
 }
 
 func (o *opener) openDB(create bool) (err error) {
+	// Pebble's own lock is taken here, to tell its errors from others. Pebble keeps it.
+	lock, err := pebble.LockDirectory(o.path(dirPebble), o.fs)
+	if err != nil {
+		return lockError(err)
+	}
+	defer lock.Close()
 	log := &pebbleLogger{log: o.opts.Logger, fatal: o.pebbleFailed}
 	fs := o.fs
 	if size := o.opts.SpareLogBytes; size > 0 {
@@ -259,20 +290,33 @@ func (o *opener) openDB(create bool) (err error) {
 	}
 	p := pebbleOptions(o.opts, fs, log, o.pruner)
 	p.ErrorIfExists, p.ErrorIfNotExists = create, !create
-	o.db, err = openPebble(o.path(dirPebble), p, o.fatal)
+	p.Lock = lock
+	o.db, err = openPebble(o.path(dirPebble), p)
 	return err
 }
 
 // pebbleFailed is told that Pebble cannot go on.
 func (o *opener) pebbleFailed(err error) {
-	if s := o.store.Load(); s != nil {
+	o.mu.Lock()
+	s := o.store
+	if s == nil && o.failure == nil {
+		o.failure = err
+		close(o.failed)
+	}
+	o.mu.Unlock()
+	if s != nil {
 		s.fail(err)
-		return
 	}
-	select {
-	case o.fatal <- err:
-	default:
+}
+
+// publish makes s the one that is told of Pebble's failures from now on, unless there was one.
+func (o *opener) publish(s *Store) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.failure == nil {
+		o.store = s
 	}
+	return o.failure
 }
 
 // load opens an existing store, checks that no acknowledged commit is missing, and starts
@@ -280,7 +324,7 @@ func (o *opener) pebbleFailed(err error) {
 func (o *opener) load() (*Store, error) {
 	m, err := readMark(o.fs, o.path(fileMark))
 	if err != nil {
-		return nil, damaged("%w", err)
+		return nil, openError(err)
 	}
 	if m.storeID != o.id.id {
 		return nil, damaged("file %s is of another store", fileMark)
@@ -295,24 +339,14 @@ func (o *opener) load() (*Store, error) {
 	}
 	newest, err := o.verify(m)
 	if err != nil {
-		return nil, damaged("%w", err)
+		return nil, openError(err)
 	}
 	l, err := o.loop(newest)
 	if err != nil {
-		return nil, damaged("%w", err)
+		return nil, openError(err)
 	}
 	m.at = newest
 	return o.start(l, m)
-}
-
-// openError says whether Pebble refused its files because they are damaged: whatever is not
-// an error of the operating system is, and so is a file that is not there.
-func openError(err error) error {
-	var number syscall.Errno
-	if errors.As(err, &number) && number != syscall.ENOENT {
-		return err
-	}
-	return damaged("%w", err)
 }
 
 // verify checks the database against itself and the mark.
@@ -371,11 +405,9 @@ func (o *opener) start(l *loop, m mark) (*Store, error) {
 	if s.marker, err = startMarker(o.fs, o.path(fileMark), m, s.fail); err != nil {
 		return nil, err
 	}
-	o.store.Store(s)
-	select {
-	case err := <-o.fatal:
-		s.fail(err)
-	default:
+	if err := o.publish(s); err != nil {
+		s.marker.halt()
+		return nil, err
 	}
 	s.marker.advance(l.newest)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -20,8 +20,9 @@ type Options struct {
 	// Observer is told what happens, for metrics. Nil: nobody is.
 	Observer Observer
 	// Fatal is called once, in a goroutine of its own, when the store has stopped because
-	// of a failed write or sync. The process should end: what of the last commits is on
-	// disk is not known, and only opening the directory again tells. Nil: nothing.
+	// of a failed write or sync, or (ErrDamaged) of damage that Pebble met in the
+	// background. The process should end: what of the last commits is on disk is not
+	// known, and only opening the directory again tells. Nil: nothing.
 	Fatal func(error)
 
 	// CacheBytes bounds the records kept decoded. Zero: 24 MiB.

@@ -57,47 +57,24 @@ func (l *pebbleLogger) Errorf(format string, args ...any) {
 	l.log.Error("pebble: " + fmt.Sprintf(format, args...))
 }
 
-// backgroundFailed is told that a flush or compaction failed. Pebble would try again at
-// once and without end, on a full disk for example. Damage does not stop the store, though
-// Pebble tries a damaged compaction again too, and stalls all writes once too much waits
-// for it.
-func (l *pebbleLogger) backgroundFailed(err error) {
-	if pebble.IsCorruptionError(err) {
-		l.Errorf("background work failed: %v", err)
-		return
-	}
-	l.Fatalf("background work failed: %w", err)
-}
+// backgroundFailed is told that a flush or compaction failed, because the disk is full or a
+// table is damaged for example. Pebble would try again at once and without end, and
+// stall all writes once too much waits for it.
+func (l *pebbleLogger) backgroundFailed(err error) { l.Fatalf("background work failed: %v", err) }
 
 // Fatalf never returns, because Pebble counts on that: it holds locks, and what it would do
 // next would be built on a write that failed.
 func (l *pebbleLogger) Fatalf(format string, args ...any) {
-	l.fatal(fmt.Errorf("pebble: "+format, args...))
+	l.fatal(gaveUp(format, args...))
 	select {}
 }
 
-// openPebble opens the database. If Pebble gives up on the way, in whatever goroutine, the
-// error comes back too.
-func openPebble(dir string, o *pebble.Options, fatal <-chan error) (*pebble.DB, error) {
-	type result struct {
-		db  *pebble.DB
-		err error
-	}
-	opened := make(chan result, 1)
-	go func() {
-		var r result
-		defer func() {
-			if p := recover(); p != nil {
-				r.err = fmt.Errorf("pebble: %v", p)
-			}
-			opened <- r
-		}()
-		r.db, r.err = pebble.Open(dir, o)
+// openPebble opens the database. On some damaged files Pebble panics.
+func openPebble(dir string, o *pebble.Options) (db *pebble.DB, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			db, err = nil, gaveUp("%v", p)
+		}
 	}()
-	select {
-	case r := <-opened:
-		return r.db, r.err
-	case err := <-fatal:
-		return nil, err
-	}
+	return pebble.Open(dir, o)
 }

@@ -3,9 +3,11 @@ package pebblestore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -52,11 +54,11 @@ var _ store.Backend = (*Store)(nil)
 // fail stops the store for good: nothing is answered any more but ErrUnavailable.
 func (s *Store) fail(err error) {
 	s.failOnce.Do(func() {
-		s.failure = unavailable(err)
+		s.failure = advise(err)
 		close(s.failed)
 		s.intake.close()
-		s.opts.Logger.Error("the store has stopped: what is on disk is no longer certain; end the process and start it again", "error", err)
-		go s.opts.Fatal(err)
+		s.opts.Logger.Error("the store has stopped; end the process", "error", s.failure)
+		go s.opts.Fatal(s.failure)
 	})
 }
 
@@ -64,7 +66,7 @@ func (s *Store) fail(err error) {
 func (s *Store) failureOr(other error) error {
 	select {
 	case <-s.failed:
-		return s.failure
+		return unavailable(s.failure)
 	default:
 		return other
 	}
@@ -80,30 +82,51 @@ func (s *Store) enter() (leave func(), err error) {
 	return s.direct.RUnlock, nil
 }
 
+// closeLimit is how long Close waits, for a disk that hangs for example.
+const closeLimit = 10 * time.Second
+
 // Close answers what is queued, syncs, and closes the directory. After a failure it leaves
 // the directory, its lock included, as it is until the process ends, and returns the
-// failure. Calling it again returns the same.
+// failure. It gives up after ten seconds; nothing acknowledged is lost then. Calling it
+// again returns the same.
 func (s *Store) Close() error {
 	s.closeOnce.Do(func() { s.closeErr = s.close() })
 	return s.closeErr
 }
 
 func (s *Store) close() error {
-	ended := make(chan struct{})
-	go func() {
-		s.stop()
-		close(ended)
-	}()
+	ended := make(chan error, 1)
+	go func() { ended <- s.shutDown() }()
 	select {
-	case <-ended:
+	case err := <-ended:
+		return err
 	case <-s.failed: // what has not ended may be stuck in Pebble
+		return s.stoppedBy()
+	case <-time.After(closeLimit):
+		return fmt.Errorf("the store could not be closed within %v: the disk does not answer; end the process, nothing acknowledged is lost", closeLimit)
 	}
-	if err := s.failureOr(nil); err != nil {
+}
+
+// shutDown ends everything in order. It may never return after a failure.
+func (s *Store) shutDown() error {
+	s.stop()
+	if err := s.stoppedBy(); err != nil {
 		return err
 	}
-	err := errors.Join(s.marker.close(), s.db.Close())
+	closeErr := errors.Join(s.marker.close(), s.db.Close())
 	s.waitSpare()
-	return errors.Join(err, s.lock.Close())
+	if err := s.stoppedBy(); err != nil {
+		return err
+	}
+	return errors.Join(closeErr, s.lock.Close())
+}
+
+// stoppedBy returns why the store has stopped, or nil, for those who run it.
+func (s *Store) stoppedBy() error {
+	if s.failureOr(nil) == nil {
+		return nil
+	}
+	return fmt.Errorf("the store has stopped: %w", s.failure)
 }
 
 // stop ends the goroutines, the loop last.
