@@ -71,8 +71,14 @@
 // the state stays IN_PROGRESS and lease end = min(lease end, now), so that a Release never
 // hides an earlier lapse. A Release adds the attempt to the ended ones, also when lapsed. A
 // Complete takes it off again, clears unsettled and that it was released. Ended attempts are
-// the last 8, oldest dropped first; one that is among them is not added again. Evidence is an event late outcome with the fence that was
-// sent, the outcome, and the attempt's number if it is the current one.
+// the last 8, oldest dropped first; one that is among them is not added again.
+//
+// Evidence is an event late outcome with the fence that was sent, the outcome, its digest and
+// size, and the attempt's number if it is the current one. Of an outcome larger than 8 KiB
+// only the code of its status is kept, with the body omitted. A fence above the record's was
+// never granted: it leaves no evidence. Of each kind of event the newest 32 are kept, the
+// oldest of that kind dropped first; one that differs from a kept one only in its time is
+// not added again. Events go when the key begins a new life.
 //
 // Expires at, with the retention stamped at the grant: completion + retention; release +
 // retention; in progress under TAKEOVER: lease end + retention; under HOLD: never.

@@ -29,6 +29,12 @@ const (
 	MaxPageSize     = 1000
 	DefaultPageSize = 100
 
-	// MaxEvents is how many events a store keeps for one key, the newest.
+	// MaxEvents is how many events of each kind a store keeps for one key, the newest. Each
+	// kind has a quota of its own, so that what anybody can cause (late outcomes, takeovers)
+	// never pushes out what operators did.
 	MaxEvents = 32
+	// MaxEvidenceBytes is how large a late outcome is kept whole. With MaxEvents it bounds
+	// the evidence for one key to 256 KiB, as much as its outcome: events move with their
+	// record, so whoever sends late outcomes would else make that as slow as he likes.
+	MaxEvidenceBytes = 8 << 10
 )

@@ -204,7 +204,8 @@ const (
 	EventForceReleased                      // an operator ended a held attempt
 )
 
-// Event is something about a record that an operator wants to know afterwards.
+// Event is something about a record that an operator wants to know afterwards. A store keeps
+// the newest [MaxEvents] of each kind.
 type Event struct {
 	At   time.Time
 	Kind EventKind
@@ -215,8 +216,12 @@ type Event struct {
 	AttemptNumber int
 	// NewFence is the fence after the event; zero if it did not change.
 	NewFence int64
-	// Outcome is the late outcome (EventLateOutcome).
+	// Outcome is the late outcome (EventLateOutcome). Of one larger than MaxEvidenceBytes it
+	// has only the code in Status, and BodyOmitted: so one key's evidence is at most 256 KiB.
 	Outcome *Outcome
+	// OutcomeDigest and OutcomeSize are of the late outcome as it was sent.
+	OutcomeDigest OutcomeDigest
+	OutcomeSize   int
 	// Actor and Reason are given by whoever forced the action.
 	Actor  string
 	Reason string

@@ -124,19 +124,6 @@ func current(old *Record, attemptID string, fence int64, now time.Time) (*Record
 	return rec, nil
 }
 
-// evidence keeps an outcome that came too late to count. Which attempt a fence that is not
-// current belonged to is not known any more.
-func evidence(rec *Record, req CompleteRequest, now time.Time) Change {
-	if rec == nil {
-		return Change{}
-	}
-	event := &Event{At: now, Kind: EventLateOutcome, Fence: req.Fence, Outcome: req.Outcome}
-	if rec.holds(req.AttemptID, req.Fence) {
-		event.AttemptNumber = rec.AttemptNumber
-	}
-	return Change{Event: event}
-}
-
 // event starts an event about the record's current attempt.
 func (r *Record) event(kind EventKind, now time.Time) *Event {
 	return &Event{At: now, Kind: kind, Fence: r.Fence, AttemptNumber: r.AttemptNumber}

@@ -71,7 +71,7 @@ func rowBytes(r *row) int {
 	const fixed = 640 // node, row, record, map entry
 	k := &r.rec.Key
 	n := fixed + len(k.Namespace) + len(k.Scope) + len(k.ID) + len(k.Entity) +
-		len(r.rec.AttemptID) + len(r.rec.Fingerprint.Digest) + len(r.eventSums)*len(eventSum{})
+		len(r.rec.AttemptID) + len(r.rec.Fingerprint.Digest) + 32*len(r.events)
 	for _, id := range r.rec.Ended {
 		n += 16 + len(id)
 	}

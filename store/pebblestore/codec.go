@@ -49,10 +49,16 @@ func sealSum(key, payload []byte) uint32 {
 type row struct {
 	rec    *store.Record
 	bucket bucketID
-	// The key's events are numbered firstEvent, firstEvent + 1 and so on; eventSums
-	// identifies each (all but its time), so that a repeated one is noticed unread.
-	firstEvent uint64
-	eventSums  []eventSum
+	events []eventRef // oldest first
+}
+
+// eventRef is what a row knows of one of its events: its number, which grows from event to
+// event; its kind, each of which has a quota; and a sum of all but its time, so that a
+// repeated one is noticed unread.
+type eventRef struct {
+	n    uint64
+	kind store.EventKind
+	sum  eventSum
 }
 
 type eventSum [16]byte
@@ -87,10 +93,11 @@ func appendRow(b []byte, r *row) []byte {
 	for _, id := range rec.Ended {
 		b = appendString(b, id)
 	}
-	b = binary.AppendUvarint(b, r.firstEvent)
-	b = binary.AppendUvarint(b, uint64(len(r.eventSums)))
-	for i := range r.eventSums {
-		b = append(b, r.eventSums[i][:]...)
+	b = binary.AppendUvarint(b, uint64(len(r.events)))
+	for i := range r.events {
+		b = binary.AppendUvarint(b, r.events[i].n)
+		b = append(b, byte(r.events[i].kind))
+		b = append(b, r.events[i].sum[:]...)
 	}
 	if rec.Outcome != nil {
 		b = append(b, rec.OutcomeDigest[:]...)
@@ -135,9 +142,9 @@ func decodeRow(payload []byte) (*row, error) {
 	for range d.count() {
 		rec.Ended = append(rec.Ended, d.string())
 	}
-	r := &row{rec: rec, firstEvent: d.uvarint(math.MaxUint64)}
+	r := &row{rec: rec}
 	for range d.count() {
-		r.eventSums = append(r.eventSums, eventSum(d.take(len(eventSum{}))))
+		r.events = append(r.events, eventRef{n: d.uvarint(math.MaxUint64), kind: d.eventKind(), sum: eventSum(d.take(len(eventSum{})))})
 	}
 	rec.Unsettled = flags&flagUnsettled != 0
 	if flags&flagOutcome != 0 {

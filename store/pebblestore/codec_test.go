@@ -37,7 +37,7 @@ func completedRow() *row {
 		Trailer: []store.MetadataEntry{{Name: "t", Value: []byte{0, 255}}},
 	}
 	rec.OutcomeDigest = rec.Outcome.Digest()
-	r.firstEvent, r.eventSums = 3, []eventSum{{1}, {2}}
+	r.events = []eventRef{{3, store.EventTakeover, eventSum{1}}, {300, store.EventForceReleased, eventSum{2}}}
 	return r
 }
 
@@ -122,7 +122,7 @@ func TestOutcomeIsComparedWithItsDigest(t *testing.T) {
 func TestEventComesBack(t *testing.T) {
 	for _, e := range []store.Event{
 		{At: at(1), Kind: store.EventTakeover, Fence: 1, AttemptNumber: 2, NewFence: 3},
-		{At: at(2), Kind: store.EventLateOutcome, Fence: 1, Outcome: completedRow().rec.Outcome},
+		{At: at(2), Kind: store.EventLateOutcome, Fence: 1, Outcome: completedRow().rec.Outcome, OutcomeDigest: store.OutcomeDigest{1, 2}, OutcomeSize: 300},
 		{At: at(3), Kind: store.EventForceReleased, Actor: "me", Reason: "stuck", Outcome: &store.Outcome{}},
 	} {
 		e.At = e.At.Truncate(time.Microsecond)

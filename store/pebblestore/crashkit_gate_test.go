@@ -65,6 +65,7 @@ var gatedWrites = []gatedWrite{
 var gateReads = []any{
 	store.LookupRequest{Key: gateKey, Fingerprint: fingerprintOf(gateKey)},
 	inspectRequest{gateKey},
+	listRequest{gateKey},
 	gateClaim,
 	store.ClaimRequest{Key: gateKey, AttemptID: "three", Fingerprint: fingerprintOf(gateKey)},
 	store.ClaimRequest{Key: gateKey, AttemptID: "four", Fingerprint: store.Fingerprint{Digest: "another"}},

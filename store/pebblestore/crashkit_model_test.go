@@ -22,6 +22,9 @@ type row struct {
 // inspectRequest asks for a key's record and events.
 type inspectRequest struct{ Key store.Key }
 
+// listRequest asks for a key's record as a listing shows it.
+type listRequest struct{ Key store.Key }
+
 // The answers that say nothing about a key and promise that the caller must not act.
 const (
 	answerUnknown = "UNKNOWN" // the operation may or may not have taken effect
@@ -66,6 +69,13 @@ func send(ctx context.Context, b store.Backend, req any) string {
 	case inspectRequest:
 		inspection, err := b.InspectRecord(ctx, req.Key)
 		return render(row{inspection.Record, inspection.Events}, err)
+	case listRequest:
+		page, err := b.ListRecords(ctx, store.ListRequest{Namespace: req.Key.Namespace, PageSize: store.MaxPageSize})
+		i := slices.IndexFunc(page.Records, func(rec *store.Record) bool { return rec.Key == req.Key })
+		if i < 0 {
+			return render(nil, err)
+		}
+		return render(page.Records[i], err)
 	}
 	panic(fmt.Sprintf("no such request: %T", req))
 }
@@ -99,6 +109,12 @@ func decide(old row, ns *store.Namespace, req any, now time.Time) (row, string) 
 		if old.Record == nil || old.Record.Expired(now) {
 			err = store.ErrKeyNotFound
 		}
+	case listRequest:
+		if old.Record != nil && !old.Record.Expired(now) {
+			listed := *old.Record
+			listed.Outcome = nil
+			answer = listed
+		}
 	}
 	return old.with(change, now), render(answer, err)
 }
@@ -111,12 +127,8 @@ func (r row) with(change store.Change, now time.Time) row {
 		}
 		r.Record = change.Record
 	}
-	if change.Event != nil && !slices.ContainsFunc(r.Events, func(kept store.Event) bool {
-		kept.At = change.Event.At
-		return render(kept, nil) == render(change.Event, nil)
-	}) {
-		r.Events = append(slices.Clone(r.Events), *change.Event)
-		r.Events = r.Events[max(len(r.Events)-store.MaxEvents, 0):]
+	if change.Event != nil {
+		r.Events = store.AddEvent(r.Events, *change.Event)
 	}
 	return r
 }

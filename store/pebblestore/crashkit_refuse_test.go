@@ -63,7 +63,8 @@ func TestRefusedDirectoryIsNotTouched(t *testing.T) {
 	}{
 		{"of a user's files", userFiles, pebblestore.ErrForeignDir, "notes.txt"},
 		{"of a user's files, named like ours", filesNamedLikeOurs, pebblestore.ErrDamaged, "FORMAT"},
-		{"of a newer version", newerStore, pebblestore.ErrNewerFormat, "it is 2, this version knows up to 1"},
+		{"of a newer version", newerStore, pebblestore.ErrNewerFormat, "it is 3, this version knows up to 2"},
+		{"of an older version", olderStore, pebblestore.ErrOlderFormat, "it is 1, this version reads 2 only"},
 		{"of a newer Pebble", newerPebble, pebblestore.ErrNewerFormat, "format 999"},
 		{"with another store's mark", func(t *testing.T) string { return mixed(t, madeStore(t), "MARK") }, pebblestore.ErrDamaged, "another store"},
 	}
@@ -126,11 +127,14 @@ func filesNamedLikeOurs(t *testing.T) string {
 }
 
 // newerStore is a store as a version with another format would have made it.
-func newerStore(t *testing.T) string {
+func newerStore(t *testing.T) string { return storeOfFormat(t, 3) }
+func olderStore(t *testing.T) string { return storeOfFormat(t, 1) }
+
+func storeOfFormat(t *testing.T, version int) string {
 	dir := madeStore(t)
 	content := imageOf(t, vfs.Default, dir)["FORMAT"]
 	body, _, _ := bytes.Cut(content, []byte("crc "))
-	body = bytes.Replace(body, []byte("format 1\n"), []byte("format 2\n"), 1)
+	body = bytes.Replace(body, []byte("format 2\n"), fmt.Appendf(nil, "format %d\n", version), 1)
 	sum := crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli))
 	image{"FORMAT": fmt.Appendf(body, "crc %08x\n", sum)}.write(t, vfs.Default, dir)
 	return dir

@@ -10,6 +10,7 @@
 //   - loop.go, turn.go, events.go, cache.go, buckets.go, filter.go: the one writer and what
 //     it keeps in memory.
 //   - settled.go: completed keys, whose repeats are answered without the loop.
+//   - reading.go: what operators read past the loop.
 //   - layout.go, codec.go, wire.go: what is stored.
 //   - chain.go, mark.go, clock.go: integrity and time across restarts.
 //   - maintain.go: dropping buckets.
@@ -24,7 +25,9 @@
 // the sync and then answers. A batch that changed nothing is answered behind the commits
 // that it may have seen, so no answer leaves before all that it is derived from is on
 // disk. Only what repeats a completed key that is in memory and on disk is answered past the
-// loop: such a record does not change until it expires. With at most two commits on their way, batches grow with the load and a lone
+// loop: such a record does not change until it expires. What operators read of many rows or
+// of a key's events comes from an iterator, and is answered once all that it can have seen
+// is synced. With at most two commits on their way, batches grow with the load and a lone
 // operation waits for nothing but its own sync.
 //
 // # Layout

@@ -32,22 +32,31 @@ func appendEvent(b []byte, e *store.Event) []byte {
 	if e.Outcome.BodyOmitted {
 		omitted = 1
 	}
-	return appendOutcome(append(b, 1, omitted), e.Outcome)
+	b = append(b, 1, omitted)
+	b = append(b, e.OutcomeDigest[:]...)
+	b = binary.AppendUvarint(b, uint64(e.OutcomeSize))
+	return appendOutcome(b, e.Outcome)
 }
 
 // decodeEvent reverses appendEvent.
 func decodeEvent(payload []byte) (store.Event, error) {
 	d := decoder{rest: payload}
-	e := store.Event{At: d.time(), Kind: store.EventKind(d.oneOf(byte(store.EventTakeover), byte(store.EventForceReleased)))}
+	e := store.Event{At: d.time(), Kind: d.eventKind()}
 	e.Fence, e.NewFence = d.int64(), d.int64()
 	e.AttemptNumber = int(d.uvarint(math.MaxInt))
 	e.Actor, e.Reason = d.string(), d.string()
 	if d.oneOf(0, 1) == 1 {
 		omitted := d.oneOf(0, 1)
+		e.OutcomeDigest = store.OutcomeDigest(d.take(len(e.OutcomeDigest)))
+		e.OutcomeSize = int(d.uvarint(math.MaxInt))
 		e.Outcome = d.outcome()
 		e.Outcome.BodyOmitted = omitted == 1
 	}
 	return e, d.finish()
+}
+
+func (d *decoder) eventKind() store.EventKind {
+	return store.EventKind(d.oneOf(byte(store.EventTakeover), byte(store.EventForceReleased)))
 }
 
 // sumOf identifies an event by all but its time.
@@ -56,20 +65,28 @@ func sumOf(payload []byte) eventSum {
 	return eventSum(full[:])
 }
 
-// addEvent adds an event to the row and forgets the oldest beyond the limit. An event that
-// differs from a kept one only in its time is the same, sent again.
+// addEvent adds an event to the row, as [store.AddEvent] does.
 func (t *turn) addEvent(digest store.KeyDigest, r *row, e *store.Event) {
 	value := appendEvent(make([]byte, sealLen, 128), e)
-	sum := sumOf(value[sealLen:])
-	if slices.Contains(r.eventSums, sum) {
-		return
+	added := eventRef{kind: e.Kind, sum: sumOf(value[sealLen:])}
+	ofKind, oldest := 0, 0
+	for i, kept := range r.events {
+		if kept.sum == added.sum {
+			return
+		}
+		if kept.kind == added.kind {
+			if ofKind == 0 {
+				oldest = i
+			}
+			ofKind++
+		}
+		added.n = kept.n + 1
 	}
-	t.putEvent(appendEventKey(nil, r.bucket, digest, r.firstEvent+uint64(len(r.eventSums))), value)
-	r.eventSums = append(slices.Clip(r.eventSums), sum)
-	for len(r.eventSums) > store.MaxEvents {
-		t.deleteEvent(appendEventKey(nil, r.bucket, digest, r.firstEvent))
-		r.firstEvent++
-		r.eventSums = r.eventSums[1:]
+	t.putEvent(appendEventKey(nil, r.bucket, digest, added.n), value)
+	r.events = append(slices.Clone(r.events), added)
+	if ofKind == store.MaxEvents {
+		t.deleteEvent(appendEventKey(nil, r.bucket, digest, r.events[oldest].n))
+		r.events = slices.Delete(r.events, oldest, oldest+1)
 	}
 }
 
@@ -77,66 +94,73 @@ func (t *turn) addEvent(digest store.KeyDigest, r *row, e *store.Event) {
 // that is in another bucket. If next has not, because it starts a new life of the key,
 // they go.
 func (t *turn) carryEvents(digest store.KeyDigest, old, next *row) error {
-	if old == nil || len(old.eventSums) == 0 {
+	if old == nil || len(old.events) == 0 {
 		return nil
 	}
-	carried := len(next.eventSums) > 0
+	carried := len(next.events) > 0
 	if carried && old.bucket == next.bucket {
 		return nil
 	}
-	var values [][]byte
+	var payloads [][]byte
 	if carried {
 		var err error
-		if values, err = t.readEvents(digest, old); err != nil {
+		if payloads, err = readEvents(t.eventValue, digest, old); err != nil {
 			return err
 		}
 	}
-	for i := range old.eventSums {
-		n := old.firstEvent + uint64(i)
-		t.deleteEvent(appendEventKey(nil, old.bucket, digest, n))
+	for i, e := range old.events {
+		t.deleteEvent(appendEventKey(nil, old.bucket, digest, e.n))
 		if carried {
-			value := append(make([]byte, sealLen), values[i]...)
-			t.putEvent(appendEventKey(nil, next.bucket, digest, n), value)
+			value := append(make([]byte, sealLen), payloads[i]...)
+			t.putEvent(appendEventKey(nil, next.bucket, digest, e.n), value)
 		}
 	}
 	return nil
 }
 
+// eventValue returns the value of an event as the turn sees it, or nil.
+func (t *turn) eventValue(key []byte) ([]byte, error) {
+	if value, ok := t.events[string(key)]; ok {
+		return value, nil
+	}
+	return valueOf(t.l.s.db, key)
+}
+
+// valueOf returns a copy of what is stored under the key, or nil.
+func valueOf(db pebble.Reader, key []byte) ([]byte, error) {
+	stored, closer, err := db.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, readError(err)
+	}
+	defer closer.Close()
+	return slices.Clone(stored), nil
+}
+
 // readEvents returns the payloads of a row's events, oldest first.
-func (t *turn) readEvents(digest store.KeyDigest, r *row) ([][]byte, error) {
-	payloads := make([][]byte, len(r.eventSums))
-	for i := range payloads {
-		key := appendEventKey(nil, r.bucket, digest, r.firstEvent+uint64(i))
-		payload, err := t.readEvent(key)
+func readEvents(valueOf func(key []byte) ([]byte, error), digest store.KeyDigest, r *row) ([][]byte, error) {
+	payloads := make([][]byte, len(r.events))
+	for i, e := range r.events {
+		key := appendEventKey(nil, r.bucket, digest, e.n)
+		value, err := valueOf(key)
 		if err != nil {
 			return nil, err
 		}
-		if len(payload) < 8 || sumOf(payload) != r.eventSums[i] {
+		if value == nil {
+			return nil, corrupt(fmt.Errorf("event %x is missing", key))
+		}
+		payload, err := unseal(key, value)
+		if err != nil {
+			return nil, corrupt(fmt.Errorf("event %x: %w", key, err))
+		}
+		if len(payload) < 8 || sumOf(payload) != e.sum {
 			return nil, corrupt(fmt.Errorf("event %x is not the record's", key))
 		}
 		payloads[i] = payload
 	}
 	return payloads, nil
-}
-
-func (t *turn) readEvent(key []byte) ([]byte, error) {
-	value, ok := t.events[string(key)]
-	if !ok {
-		stored, closer, err := t.l.s.db.Get(key)
-		if errors.Is(err, pebble.ErrNotFound) {
-			return nil, corrupt(fmt.Errorf("event %x is missing", key))
-		}
-		if err != nil {
-			return nil, readError(err)
-		}
-		value = slices.Clone(stored)
-		_ = closer.Close()
-	}
-	payload, err := unseal(key, value)
-	if err != nil {
-		return nil, corrupt(fmt.Errorf("event %x: %w", key, err))
-	}
-	return payload, nil
 }
 
 // putEvent seals and writes an event; value is the turn's afterwards.

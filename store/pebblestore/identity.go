@@ -12,9 +12,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// formatVersion is the version of everything in the directory. A store of a higher one is
-// refused.
-const formatVersion = 1
+// formatVersion is the version of everything in the directory. A store of another one is
+// refused. Version 1, from before any release, numbered a key's events without gaps.
+const formatVersion = 2
 
 // identity is the content of the file FORMAT: what the directory is. It is written last
 // when a store is created, so a directory without it holds no acknowledged operation.

@@ -96,11 +96,12 @@ func TestOperationsOfOneBatchSeeEachOther(t *testing.T) {
 		})
 		waitQueued(s, classSettle, i+1)
 	}
-	var inspected store.Inspection
-	group.Go(func() { inspected, _ = s.InspectRecord(context.Background(), testClaim("k", "").Key) })
-	waitQueued(s, classSettle, 4)
 	letGo()
 	group.Wait()
+	inspected, err := s.InspectRecord(t.Context(), testClaim("k", "").Key)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if len(inspected.Events) != 4 {
 		t.Fatalf("%d events, want the takeover and three late outcomes", len(inspected.Events))
 	}

@@ -16,8 +16,11 @@ const (
 	// scanChunk is how many rows are read at a stretch. After each the loop is waited
 	// for, so that maintenance goes slower the more the store has to do.
 	scanChunk = 1024
-	// moveChunk is how many live rows one operation moves forward.
-	moveChunk = 64
+	// One operation moves forward at most moveRows live rows, and stops when it has written
+	// moveBytes: a row can have half a megabyte of outcome and events, and while it moves
+	// everybody waits.
+	moveRows  = 64
+	moveBytes = 256 << 10
 	// scanAttempts is how often a bucket is read again because a row in it was written
 	// meanwhile; after that it waits for the next run.
 	scanAttempts = 3
@@ -161,13 +164,12 @@ func (s *Store) moveLive(ctx context.Context, id bucketID, report *store.Mainten
 			return err
 		}
 		for len(live) > 0 {
-			n := min(moveChunk, len(live))
-			moved, err := s.moveForward(ctx, id, live[:n])
+			seen, moved, err := s.moveForward(ctx, id, live)
 			if err != nil {
 				return err
 			}
 			report.Moved += moved
-			live = live[n:]
+			live = live[seen:]
 		}
 		from = next
 	}
@@ -216,24 +218,27 @@ func expiredRow(key, value []byte, now time.Time) (bool, store.KeyDigest, error)
 	return !at.IsZero() && !now.Before(at), digest, err
 }
 
-// moveForward moves rows of the bucket that are still live into the current bucket.
-func (s *Store) moveForward(ctx context.Context, id bucketID, digests []store.KeyDigest) (moved int, err error) {
+// moveForward moves the first of the rows into the current bucket, as many as one operation
+// may. It returns how many it has seen to, and how many of those were still live and moved.
+func (s *Store) moveForward(ctx context.Context, id bucketID, digests []store.KeyDigest) (seen, moved int, err error) {
 	err = s.do(ctx, classSettle, "", 0, func(t *turn) error {
-		for _, digest := range digests {
-			ok, err := t.moveForward(id, digest)
+		full := t.writes().Len() + moveBytes
+		for seen < min(moveRows, len(digests)) && t.writes().Len() < full {
+			ok, err := t.moveForward(id, digests[seen])
 			if err != nil {
 				return err
 			}
 			if ok {
 				moved++
 			}
+			seen++
 		}
 		return nil
 	})
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	return moved, nil
+	return seen, moved, nil
 }
 
 func (t *turn) moveForward(id bucketID, digest store.KeyDigest) (bool, error) {

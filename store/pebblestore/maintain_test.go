@@ -1,8 +1,12 @@
 package pebblestore
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -328,5 +332,169 @@ func TestNamespacesComeBack(t *testing.T) {
 		!got.UpdatedAt.Equal(want.UpdatedAt) || len(got.PastRetentions) != 1 ||
 		got.PastRetentions[0].Retention != 48*time.Hour || !got.PastRetentions[0].Until.Equal(want.UpdatedAt) {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
+	}
+}
+
+// batches notes how large commits are.
+type batches struct {
+	Observer
+	mu      sync.Mutex
+	largest int
+}
+
+func (b *batches) Committed(_, bytes int, _ time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.largest = max(b.largest, bytes)
+}
+
+// take returns the largest batch since the last call.
+func (b *batches) take() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	largest := b.largest
+	b.largest = 0
+	return largest
+}
+
+// However much evidence callers leave, one commit of maintenance holds little more than the
+// most that one key can have.
+func TestMaintainMovesEvidenceInSmallBatches(t *testing.T) {
+	w := newWorld(t)
+	observed := &batches{Observer: w.s.opts.Observer}
+	mustClose(t, w.s)
+	w.opts.Observer = observed
+	w.s = mustOpen(t, w.opts)
+	const keys, late = 8, store.MaxEvents
+	for i := range keys {
+		id := fmt.Sprint("k", i)
+		fence := w.claim(id, "a", true).Granted.Fence
+		for n := range late {
+			body := strings.Repeat(string(rune('A'+n)), store.MaxEvidenceBytes)
+			if err := w.complete(id, "other", fence, body); !errors.Is(err, store.ErrStaleFence) {
+				t.Fatal(err)
+			}
+			if err := w.complete(id, "other", fence, body+body); !errors.Is(err, store.ErrStaleFence) {
+				t.Fatal(err)
+			}
+		}
+		w.claim(fmt.Sprint("small", i), "a", true)
+	}
+	observed.take()
+	w.clock.Advance(dueIn)
+	if report := w.maintain(); report.Moved != 2*keys || len(report.Dropped) != 1 {
+		t.Fatalf("%+v, want %d records moved", report, 2*keys)
+	}
+	const ofOneKey = late*store.MaxEvidenceBytes + 64<<10
+	if largest := observed.take(); largest > moveBytes+ofOneKey {
+		t.Errorf("a commit of maintenance has %d bytes, want at most %d", largest, moveBytes+ofOneKey)
+	}
+	for i := range keys {
+		if events := w.events(fmt.Sprint("k", i)); len(events) != late {
+			t.Errorf("key %d has %d events, want %d", i, len(events), late)
+		}
+	}
+}
+
+// Reading a key with much evidence must not hold up the loop, so it does not need it.
+func TestInspectPastTheLoop(t *testing.T) {
+	w := newWorld(t)
+	fence := w.claim("k", "a", true).Granted.Fence
+	if err := w.complete("k", "other", fence, "late"); !errors.Is(err, store.ErrStaleFence) {
+		t.Fatal(err)
+	}
+	letGo := hold(t, w.s)
+	defer letGo()
+	inspected, err := w.s.InspectRecord(t.Context(), hourKey("k"))
+	if err != nil || inspected.Record.Fence != fence || len(inspected.Events) != 1 {
+		t.Errorf("%+v, %v; want the record and its event", inspected, err)
+	}
+	page, err := w.s.ListRecords(t.Context(), store.ListRequest{Namespace: "hour"})
+	if err != nil || len(page.Records) != 1 {
+		t.Errorf("%+v, %v; want the record listed", page, err)
+	}
+}
+
+// One call looks at a bounded part of the store, also if it finds nothing there.
+func TestListHasABudget(t *testing.T) {
+	w := newWorld(t)
+	for i := range 10 {
+		w.claim(fmt.Sprint("k", i), "a", true)
+	}
+	released := store.ListRequest{Namespace: "hour", Filter: store.Filter{State: store.StateReleased}}
+	all := store.ListRequest{Namespace: "hour", PageSize: 3}
+	row := len(w.rows()[0])
+	for name, c := range map[string]struct {
+		req     store.ListRequest
+		budget  scanBudget
+		pages   int
+		records int
+	}{
+		"rows, nothing found":    {released, scanBudget{rows: 4, bytes: 1 << 20}, 3, 0},
+		"rows, all in budget":    {released, scanBudget{rows: 10, bytes: 1 << 20}, 1, 0},
+		"bytes, nothing found":   {released, scanBudget{rows: 100, bytes: 4*row - 1}, 3, 0},
+		"one row is always read": {released, scanBudget{rows: 100, bytes: 1}, 10, 0},
+		"pages that are full":    {all, scanBudget{rows: 100, bytes: 1 << 20}, 4, 10},
+		"pages cut short":        {all, scanBudget{rows: 2, bytes: 1 << 20}, 5, 10},
+	} {
+		pages, records := 0, 0
+		for {
+			page, err := w.s.readPage(t.Context(), c.req, w.s.read(), c.budget)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pages++
+			records += len(page.Records)
+			if c.req.PageToken = page.NextPageToken; c.req.PageToken == "" {
+				break
+			}
+		}
+		if pages != c.pages || records != c.records {
+			t.Errorf("%s: %d pages with %d records, want %d with %d", name, pages, records, c.pages, c.records)
+		}
+	}
+}
+
+// rows returns the stored rows.
+func (w *world) rows() (rows [][]byte) {
+	w.t.Helper()
+	it, err := w.s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{prefixRow}, UpperBound: []byte{prefixRow + 1}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer it.Close()
+	for ok := it.First(); ok; ok = it.Next() {
+		rows = append(rows, bytes.Clone(it.Value()))
+	}
+	return rows
+}
+
+// The budget of a listing is what it says, for a filter that matches nothing.
+func TestListLooksAtTenThousandRows(t *testing.T) {
+	w := newWorld(t)
+	var callers sync.WaitGroup
+	for c := range 50 {
+		callers.Go(func() {
+			for i := range scanRows / 50 {
+				_, err := w.s.Claim(context.Background(), store.ClaimRequest{Key: hourKey(fmt.Sprint(c, "-", i)), AttemptID: "a"})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	req := store.ListRequest{Namespace: "hour", Filter: store.Filter{State: store.StateReleased}}
+	page, err := w.s.ListRecords(t.Context(), req)
+	if err != nil || len(page.Records) != 0 || page.NextPageToken != "" {
+		t.Fatalf("%+v, %v; want the only page", page, err)
+	}
+	w.claim("one more", "a", false)
+	if page, err = w.s.ListRecords(t.Context(), req); err != nil || len(page.Records) != 0 || page.NextPageToken == "" {
+		t.Fatalf("%+v, %v; want an empty page that has a next one", page, err)
+	}
+	req.PageToken = page.NextPageToken
+	if page, err = w.s.ListRecords(t.Context(), req); err != nil || len(page.Records) != 0 || page.NextPageToken != "" {
+		t.Fatalf("%+v, %v; want an empty last page", page, err)
 	}
 }

@@ -47,7 +47,7 @@ type opener struct {
 
 // Open opens the store in dir, and creates it if dir is empty or does not exist. The
 // errors with which it refuses a directory unwrap to ErrForeignDir, ErrNewerFormat,
-// ErrLocked or ErrDamaged; others are the operating system's. The caller must Close the
+// ErrOlderFormat, ErrLocked or ErrDamaged; others are the operating system's. The caller must Close the
 // Store. If Pebble gives up on the way, the directory stays locked until the process ends.
 func Open(dir string, opts Options) (*Store, error) {
 	o := &opener{dir: dir, opts: opts.withDefaults(), pruner: &chainPruner{}, failed: make(chan struct{})}

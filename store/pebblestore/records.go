@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/hex"
+	"errors"
 	"slices"
 	"time"
 
@@ -42,7 +43,8 @@ func (s *Store) ForceRelease(ctx context.Context, req store.ForceReleaseRequest)
 	return rec, nil
 }
 
-// InspectRecord implements [store.Records].
+// InspectRecord implements [store.Records]. It reads past the loop, because all that a key
+// can have of events would hold up everybody.
 func (s *Store) InspectRecord(ctx context.Context, key store.Key) (store.Inspection, error) {
 	if err := key.Validate(); err != nil {
 		return store.Inspection{}, err
@@ -50,45 +52,25 @@ func (s *Store) InspectRecord(ctx context.Context, key store.Key) (store.Inspect
 	if !s.known.has(key.Namespace) {
 		return store.Inspection{}, store.NamespaceUnknown(key.Namespace)
 	}
-	var inspection store.Inspection
-	digest := key.Digest()
-	err := s.do(ctx, classSettle, key.Namespace, 0, func(t *turn) (err error) {
-		inspection, err = t.inspect(&key, digest)
-		return err
-	})
+	leave, err := s.enter()
+	if err != nil {
+		return store.Inspection{}, s.failureOr(err)
+	}
+	defer leave()
+	read := s.read()
+	v, err := s.view(ctx)
 	if err != nil {
 		return store.Inspection{}, err
 	}
-	return inspection, nil
-}
-
-func (t *turn) inspect(key *store.Key, digest store.KeyDigest) (store.Inspection, error) {
-	ns := t.l.namespaces[key.Namespace]
-	if ns == nil {
-		return store.Inspection{}, store.NamespaceUnknown(key.Namespace)
+	defer v.it.Close()
+	inspection, err := v.inspect(&key, read)
+	if vouched := s.vouch(ctx, read); vouched != nil {
+		return store.Inspection{}, vouched
 	}
-	r, err := t.find(ns.Tier, key, digest)
-	if err != nil {
-		return store.Inspection{}, err
+	if errors.Is(err, store.ErrRecordCorrupt) {
+		s.damaged(err)
 	}
-	if r == nil || r.rec.Expired(t.now) {
-		return store.Inspection{}, store.KeyNotFound()
-	}
-	inspection := store.Inspection{Record: r.rec, Now: t.now}
-	payloads, err := t.readEvents(digest, r)
-	if err != nil {
-		t.l.s.damaged(err)
-		return store.Inspection{}, err
-	}
-	for _, payload := range payloads {
-		event, err := decodeEvent(payload)
-		if err != nil {
-			t.l.s.damaged(err)
-			return store.Inspection{}, corrupt(err)
-		}
-		inspection.Events = append(inspection.Events, event)
-	}
-	return inspection, nil
+	return inspection, err
 }
 
 // ListRecords implements [store.Records]. Its order is that of the latest grants' buckets
@@ -105,78 +87,69 @@ func (s *Store) ListRecords(ctx context.Context, req store.ListRequest) (store.R
 		return store.RecordPage{}, s.failureOr(err)
 	}
 	defer leave()
-	var tier store.Tier
-	var now time.Time
-	err = s.do(ctx, classSettle, req.Namespace, 0, func(t *turn) error {
-		ns := t.l.namespaces[req.Namespace]
-		if ns == nil {
-			return store.NamespaceUnknown(req.Namespace)
-		}
-		tier, now = ns.Tier, t.now
-		return nil
-	})
-	if err != nil {
-		return store.RecordPage{}, err
+	read := s.read()
+	page, err := s.readPage(ctx, req, read, scanBudget{rows: scanRows, bytes: scanBytes})
+	if vouched := s.vouch(ctx, read); vouched != nil {
+		return store.RecordPage{}, vouched
 	}
-	page, err := s.readPage(ctx, req, tier, now)
 	if err != nil {
-		return store.RecordPage{}, err
-	}
-	if _, err := s.barrier(ctx); err != nil {
 		return store.RecordPage{}, err
 	}
 	return page, nil
 }
 
-// barrier returns the store's time when all that could be read from Pebble before the
-// call is synced.
-func (s *Store) barrier(ctx context.Context) (time.Time, error) {
-	var now time.Time
-	err := s.do(ctx, classSettle, "", 0, func(t *turn) error {
-		now = t.now
-		return nil
-	})
-	if err != nil {
-		return time.Time{}, err
-	}
-	return now, nil
+// One listing looks at no more rows, and reads no more bytes, however few records it finds.
+const (
+	scanRows  = 10_000
+	scanBytes = 32 << 20
+)
+
+// scanBudget is how much one call may still read.
+type scanBudget struct{ rows, bytes int }
+
+// spend reports whether there was budget left to read n bytes.
+func (b *scanBudget) spend(n int) bool {
+	ok := b.rows > 0 && b.bytes > 0
+	b.rows, b.bytes = b.rows-1, b.bytes-n
+	return ok
 }
 
-func (s *Store) readPage(ctx context.Context, req store.ListRequest, tier store.Tier, now time.Time) (store.RecordPage, error) {
-	page := store.RecordPage{Now: now}
+func (s *Store) readPage(ctx context.Context, req store.ListRequest, read reading, budget scanBudget) (store.RecordPage, error) {
+	tier := read.known.namespaces[req.Namespace].Tier
 	from, to := tierSpan(tier)
 	if req.PageToken != "" {
 		last, ok := decodePageToken(req.PageToken, tier)
 		if !ok {
-			return page, store.Refuse(store.ErrInvalidArgument, "page token is not one that this namespace's listing gave")
+			return store.RecordPage{}, store.Refuse(store.ErrInvalidArgument, "page token is not one that this namespace's listing gave")
 		}
 		from = slices.Concat(last, []byte{0}) // the row after it
 	}
 	it, err := s.db.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: from, UpperBound: to})
 	if err != nil {
-		return page, readError(err)
+		return store.RecordPage{}, readError(err)
 	}
 	defer it.Close()
+	page := store.RecordPage{Now: read.now}
 	size := cmp.Or(req.PageSize, store.DefaultPageSize)
-	var last []byte
+	var last []byte // the row looked at before
 	for ok := it.First(); ok; ok = it.Next() {
 		if err := ctx.Err(); err != nil {
-			return page, err
+			return store.RecordPage{}, err
 		}
-		rec := s.listed(it, req, now)
-		if rec == nil {
-			continue
-		}
-		if len(page.Records) == size {
+		spent := !budget.spend(len(it.Value()))
+		rec := s.listed(it, req, read.now)
+		if spent || rec != nil && len(page.Records) == size {
 			page.NextPageToken = encodePageToken(last)
 			break
 		}
-		page.Records = append(page.Records, rec)
+		if rec != nil {
+			page.Records = append(page.Records, rec)
+		}
 		last = append(last[:0], it.Key()...)
 	}
 	if err := it.Error(); err != nil {
 		s.damaged(err)
-		return page, readError(err)
+		return store.RecordPage{}, readError(err)
 	}
 	return page, nil
 }

@@ -150,7 +150,7 @@ func (t *turn) apply(tier store.Tier, digest store.KeyDigest, old *row, change s
 			next.bucket = old.bucket // maintenance may have moved it forward
 		}
 		if change.Record == nil || !old.rec.Expired(t.now) {
-			next.firstEvent, next.eventSums = old.firstEvent, old.eventSums
+			next.events = old.events
 		}
 	}
 	if err := t.carryEvents(digest, old, &next); err != nil {

@@ -14,7 +14,7 @@ func RecordToProto(rec *store.Record, now time.Time) *pb.Record {
 	if rec == nil {
 		return nil
 	}
-	m := &pb.Record{
+	return &pb.Record{
 		Key:            KeyToProto(rec.Key),
 		State:          pb.State(rec.State),
 		Lapsed:         rec.Lapsed(now),
@@ -33,11 +33,8 @@ func RecordToProto(rec *store.Record, now time.Time) *pb.Record {
 		ReleasedWith:   pb.Effect(rec.ReleasedWith),
 		EndedAttempts:  int32Of(len(rec.Ended)),
 		Outcome:        OutcomeToProto(rec.Outcome),
+		OutcomeDigest:  digestToProto(rec.OutcomeDigest),
 	}
-	if rec.OutcomeDigest != (store.OutcomeDigest{}) {
-		m.OutcomeDigest = rec.OutcomeDigest[:]
-	}
-	return m
 }
 
 // RecordFromProto returns the record of a message, or ErrInternal, also if there is no
@@ -86,6 +83,14 @@ func endedFromProto(r *reader, count int32) []string {
 	return make([]string, count)
 }
 
+// digestToProto returns the bytes of a digest; nil for none.
+func digestToProto(digest store.OutcomeDigest) []byte {
+	if digest == (store.OutcomeDigest{}) {
+		return nil
+	}
+	return digest[:]
+}
+
 func digestFromProto(r *reader, b []byte) (digest store.OutcomeDigest) {
 	if n := copy(digest[:], b); len(b) != 0 && (n != len(digest) || n != len(b)) {
 		r.fail("an outcome digest has %d bytes", len(b))
@@ -102,6 +107,8 @@ func EventToProto(e store.Event) *pb.Event {
 		AttemptNumber: int32Of(e.AttemptNumber),
 		NewFence:      e.NewFence,
 		Outcome:       OutcomeToProto(e.Outcome),
+		OutcomeDigest: digestToProto(e.OutcomeDigest),
+		OutcomeSize:   int32Of(e.OutcomeSize),
 		Actor:         e.Actor,
 		Reason:        e.Reason,
 	}
@@ -117,6 +124,8 @@ func EventFromProto(m *pb.Event) (store.Event, error) {
 		AttemptNumber: int(m.GetAttemptNumber()),
 		NewFence:      m.GetNewFence(),
 		Outcome:       OutcomeFromProto(m.GetOutcome()),
+		OutcomeDigest: digestFromProto(&r, m.GetOutcomeDigest()),
+		OutcomeSize:   int(m.GetOutcomeSize()),
 		Actor:         m.GetActor(),
 		Reason:        m.GetReason(),
 	}

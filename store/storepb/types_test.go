@@ -162,7 +162,8 @@ func TestOperatorsViewRoundTrips(t *testing.T) {
 	}
 	roundTrip(t, record, func(r *store.Record) *pb.Record { return RecordToProto(r, at) }, RecordFromProto,
 		".AttemptID", ".BodyOmitted")
-	event := store.Event{At: at, Kind: store.EventLateOutcome, Fence: 5, AttemptNumber: 2, NewFence: 6, Outcome: testDone, Actor: "ann", Reason: "r"}
+	event := store.Event{At: at, Kind: store.EventLateOutcome, Fence: 5, AttemptNumber: 2, NewFence: 6, Outcome: testDone,
+		OutcomeDigest: testDone.Digest(), OutcomeSize: 7, Actor: "ann", Reason: "r"}
 	roundTrip(t, event, EventToProto, EventFromProto, ".BodyOmitted")
 	roundTrip(t, store.RecordPage{Records: []*store.Record{record}, NextPageToken: "n", Now: at}, RecordPageToProto, RecordPageFromProto)
 	roundTrip(t, store.Inspection{Record: record, Events: []store.Event{event}, Now: at},

@@ -16,6 +16,8 @@ var contract = []check{
 	{"a longer retention does not revive", on(contractLongerRetention)},
 	{"entity rules", on(contractEntityRules)},
 	{"a grant keeps what it stamped", on(contractStamps)},
+	{"what operators did stays on record", on(contractAudit)},
+	{"late outcomes leave bounded evidence", on(contractEvidence)},
 	{"records are listed in pages", on(contractPages)},
 	{"buckets are slices of their tier", on(contractBuckets)},
 	{"requests of a context that is gone", on(contractContext)},
@@ -174,6 +176,69 @@ func contractStamps(r *rig) {
 	equal(r, "policy of the next grant", after.Policy, store.Hold)
 	equal(r, "retention of the next grant", after.Retention, time.Minute)
 	equal(r, "limit of the next grant", after.Limit, after.GrantedAt.add(30*time.Second))
+}
+
+// contractAudit: whatever callers do, and however often, they push no event out that tells
+// what an operator did, nor do late outcomes push out takeovers.
+func contractAudit(r *rig) {
+	forced := r.grant(takeoverKey, "forced")
+	r.do(force(takeoverKey), "changed")
+	resolved := r.grant(takeoverKey, "resolved")
+	r.lapse(takeoverKey)
+	r.do(resolve(takeoverKey, nil), "changed")
+	lapsed := r.grant(takeoverKey, "lapsed")
+	r.lapse(takeoverKey)
+	r.grant(takeoverKey, "holder")
+	audit := func() {
+		r.Helper()
+		f, s := r.events(takeoverKey, store.EventForceReleased), r.events(takeoverKey, store.EventResolved)
+		equal(r, "events of the ForceRelease", len(f), 1)
+		equal(r, "events of the Resolve", len(s), 1)
+		equal(r, "fence of the ForceRelease", f[0].Fence, forced.fence)
+		equal(r, "fence of the Resolve", s[0].Fence, resolved.fence)
+	}
+	for i := range store.MaxEvents + 1 {
+		r.refuse(complete(takeoverKey, lapsed, &store.Outcome{Body: []byte{byte(i)}}), store.ErrStaleFence)
+		r.refuse(complete(takeoverKey, holder{"nobody", 1}, &store.Outcome{Body: []byte{byte(i)}}), store.ErrStaleFence)
+	}
+	r.upkeep()
+	audit()
+	takeovers := r.events(takeoverKey, store.EventTakeover)
+	equal(r, "fence of the last takeover", takeovers[len(takeovers)-1].Fence, lapsed.fence)
+	equal(r, "late outcomes", len(r.events(takeoverKey, store.EventLateOutcome)), store.MaxEvents)
+	for _, attempt := range attemptNames(store.MaxEvents + 1) {
+		r.lapse(takeoverKey)
+		r.grant(takeoverKey, attempt)
+	}
+	r.upkeep()
+	audit()
+	equal(r, "takeovers", len(r.events(takeoverKey, store.EventTakeover)), store.MaxEvents)
+	equal(r, "late outcomes", len(r.events(takeoverKey, store.EventLateOutcome)), store.MaxEvents)
+}
+
+// contractEvidence: a fence that was never granted leaves no evidence, and what is kept of
+// large outcomes says which they were.
+func contractEvidence(r *rig) {
+	key := store.Key{Namespace: store.DefaultNamespace, ID: "k"} // takes outcomes of 256 KiB
+	late := r.grant(key, "a")
+	r.lapse(key)
+	current := r.grant(key, "b")
+	r.refuse(complete(key, holder{"a", current.fence + 1}, done), store.ErrStaleFence)
+	r.refuse(complete(key, holder{"a", 1 << 62}, done), store.ErrStaleFence)
+	equal(r, "evidence under fences never granted", len(r.events(key, store.EventLateOutcome)), 0)
+	large := make([]*store.Outcome, store.MaxEvents)
+	for i := range large {
+		large[i] = &store.Outcome{Status: []byte{8, 9, 18, 1, byte('a' + i)}, Body: make([]byte, store.MaxOutcomeBytes-5)}
+		r.refuse(complete(key, late, large[i]), store.ErrStaleFence)
+	}
+	r.upkeep()
+	kept := r.events(key, store.EventLateOutcome)
+	equal(r, "late outcomes", len(kept), len(large))
+	for i, e := range kept {
+		equal(r, "what is kept", outcomeText(e.Outcome), outcomeText(&store.Outcome{Status: []byte{8, 9}, BodyOmitted: true}))
+		equal(r, "digest", e.OutcomeDigest, outcomeDigest(large[i]))
+		equal(r, "size", e.OutcomeSize, store.MaxOutcomeBytes)
+	}
 }
 
 func contractPages(r *rig) {

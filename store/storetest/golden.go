@@ -56,7 +56,8 @@ import (
 // A TIME is +30s, counted from the start of the case, or now-30s. A fence is written as
 // the instant whose microseconds it is, so that +40s is the fence of a first grant then and
 // +40.000001s the next one, or as a bare number. A fingerprint is VERSION:DIGEST, or - for
-// the empty one. A value may be quoted, and a quoted one repeated: "x"*256.
+// the empty one. A value may be quoted, and a quoted one repeated: "x"*256. An event says
+// what was kept of a late outcome and, if that is not all, of= which.
 //
 // What the table does not name stays as it was. In answers and records, what is zero or
 // false is left out; past=2 says that the record remembers two ended attempts, whose ids do

@@ -193,9 +193,26 @@ func (r *goldenRun) eventText(event store.Event) string {
 	line.add("number", event.AttemptNumber)
 	line.add("new-fence", r.fenceText(event.NewFence))
 	line.add("outcome", r.outcomeText(event.Outcome))
+	line.add("of", r.sentText(event))
 	line.add("actor", event.Actor)
 	line.add("reason", event.Reason)
 	return line.String()
+}
+
+// sentText is the name of the late outcome that was sent, if not all of it was kept.
+func (r *goldenRun) sentText(event store.Event) string {
+	for name, known := range r.set.outcomes {
+		if event.OutcomeDigest == known.Digest() && event.OutcomeSize == known.Size() {
+			if event.Outcome != nil && equalOutcomes(event.Outcome, known) {
+				return ""
+			}
+			return name
+		}
+	}
+	if event.OutcomeDigest == (store.OutcomeDigest{}) && event.OutcomeSize == 0 && event.Outcome == nil {
+		return ""
+	}
+	return fmt.Sprintf("%d bytes with digest %x", event.OutcomeSize, event.OutcomeDigest)
 }
 
 // outcomeText is the name of an outcome of the scripts that is equal byte for byte.

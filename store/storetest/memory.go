@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/hex"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -81,21 +80,9 @@ func (m *Memory) decide(ctx context.Context, key store.Key, valid error,
 		m.rows[digest] = row
 	}
 	if change.Event != nil {
-		row.add(*change.Event)
+		row.events = store.AddEvent(row.events, *change.Event)
 	}
 	return err
-}
-
-// add keeps an event unless the same is kept already.
-func (r *memoryRow) add(event store.Event) {
-	for _, kept := range r.events {
-		kept.At = event.At
-		if reflect.DeepEqual(kept, event) {
-			return
-		}
-	}
-	r.events = append(r.events, event)
-	r.events = r.events[max(len(r.events)-store.MaxEvents, 0):]
 }
 
 // Claim implements [store.Store].

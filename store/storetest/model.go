@@ -69,13 +69,16 @@ type event struct {
 	Number   int
 	NewFence int64
 	Outcome  string
+	Digest   store.OutcomeDigest // of the late outcome as it was sent, as is Size
+	Size     int
 	Actor    string
 	Reason   string
 }
 
 const (
 	modelEndedAttempts = 8
-	modelEvents        = 32
+	modelEvents        = 32 // of each kind
+	modelEvidence      = 8 << 10
 )
 
 func newModel(now instant) *model {
@@ -371,9 +374,17 @@ func (m *model) endByOperator(e *entry, o call, kind store.EventKind) {
 	e.record(event{At: m.now, Kind: kind, Fence: fence, Number: e.number, NewFence: e.fence, Actor: o.Actor, Reason: o.Reason})
 }
 
-// evidence keeps a late outcome. The number is known only of the current attempt.
+// evidence keeps a late outcome, unless its fence was never granted. The number is known
+// only of the current attempt.
 func (m *model) evidence(e *entry, o call) {
-	late := event{At: m.now, Kind: store.EventLateOutcome, Fence: o.Fence, Outcome: outcomeText(o.Outcome)}
+	if o.Fence > e.fence {
+		return
+	}
+	late := event{At: m.now, Kind: store.EventLateOutcome, Fence: o.Fence, Outcome: outcomeText(o.Outcome),
+		Digest: outcomeDigest(o.Outcome), Size: outcomeBytes(o.Outcome)}
+	if late.Size > modelEvidence { // the random ones have their code in the first two bytes
+		late.Outcome = outcomeText(&store.Outcome{Status: o.Outcome.Status[:min(2, len(o.Outcome.Status))], BodyOmitted: true})
+	}
 	if o.Fence == e.fence && o.AttemptID == e.attempt {
 		late.Number = e.number
 	}
@@ -422,8 +433,14 @@ func (e *entry) record(ev event) {
 		}
 	}
 	e.events = append(e.events, ev)
-	if len(e.events) > modelEvents {
-		e.events = e.events[1:]
+	var ofKind []int
+	for i, kept := range e.events {
+		if kept.Kind == ev.Kind {
+			ofKind = append(ofKind, i)
+		}
+	}
+	if len(ofKind) > modelEvents {
+		e.events = slices.Delete(e.events, ofKind[0], ofKind[0]+1)
 	}
 }
 

@@ -160,6 +160,8 @@ var (
 		{Body: []byte("done"), BodyType: "t"},
 		{Body: []byte("done"), BodyType: "t", Header: []store.MetadataEntry{{Name: "n", Value: []byte{0, 0xff}}}},
 		{Status: []byte{8, 5}, BodyOmitted: true, Trailer: []store.MetadataEntry{{Name: "n"}, {Name: "n", Value: []byte("v")}}},
+		{Status: []byte{8, 9, 18, 1, 'm'}, Body: make([]byte, modelEvidence-5)}, // as large as evidence is kept whole
+		{Status: []byte{8, 9, 18, 1, 'm'}, Body: make([]byte, modelEvidence-4)},
 	})
 	microseconds = rapid.SampledFrom([]time.Duration{0, time.Microsecond, -time.Microsecond})
 )

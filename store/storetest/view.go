@@ -189,7 +189,7 @@ func inspectReply(i store.Inspection, err error) reply {
 	events := make([]event, len(i.Events))
 	for n, e := range i.Events {
 		events[n] = event{At: at(e.At), Kind: e.Kind, Fence: e.Fence, Number: e.AttemptNumber, NewFence: e.NewFence,
-			Outcome: outcomeText(e.Outcome), Actor: e.Actor, Reason: e.Reason}
+			Outcome: outcomeText(e.Outcome), Digest: e.OutcomeDigest, Size: e.OutcomeSize, Actor: e.Actor, Reason: e.Reason}
 	}
 	return reply{Kind: "inspected", Record: viewRecord(i.Record), Events: eventsText(events), Now: at(i.Now)}
 }

@@ -712,7 +712,8 @@ func (x *Record) GetOutcomeDigest() []byte {
 	return nil
 }
 
-// Event is something about a record that an operator wants to know afterwards.
+// Event is something about a record that an operator wants to know afterwards. The newest 32
+// of each kind are kept.
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	At    *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
@@ -722,11 +723,15 @@ type Event struct {
 	AttemptNumber int32 `protobuf:"varint,4,opt,name=attempt_number,json=attemptNumber,proto3" json:"attempt_number,omitempty"`
 	// The fence after the event. 0 if it did not change.
 	NewFence int64 `protobuf:"varint,5,opt,name=new_fence,json=newFence,proto3" json:"new_fence,omitempty"`
-	// The late outcome.
+	// The late outcome. Of one larger than 8 KiB it has only the code in status, and
+	// body_omitted.
 	Outcome *Outcome `protobuf:"bytes,6,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	// Who forced the action, and why.
-	Actor         string `protobuf:"bytes,7,opt,name=actor,proto3" json:"actor,omitempty"`
-	Reason        string `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
+	Actor  string `protobuf:"bytes,7,opt,name=actor,proto3" json:"actor,omitempty"`
+	Reason string `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
+	// SHA-256 that identifies the late outcome as it was sent, and how many bytes it had.
+	OutcomeDigest []byte `protobuf:"bytes,9,opt,name=outcome_digest,json=outcomeDigest,proto3" json:"outcome_digest,omitempty"`
+	OutcomeSize   int32  `protobuf:"varint,10,opt,name=outcome_size,json=outcomeSize,proto3" json:"outcome_size,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -817,6 +822,20 @@ func (x *Event) GetReason() string {
 	return ""
 }
 
+func (x *Event) GetOutcomeDigest() []byte {
+	if x != nil {
+		return x.OutcomeDigest
+	}
+	return nil
+}
+
+func (x *Event) GetOutcomeSize() int32 {
+	if x != nil {
+		return x.OutcomeSize
+	}
+	return 0
+}
+
 var File_idemd_v1_types_proto protoreflect.FileDescriptor
 
 const file_idemd_v1_types_proto_rawDesc = "" +
@@ -862,7 +881,7 @@ const file_idemd_v1_types_proto_rawDesc = "" +
 	"\rreleased_with\x18\x10 \x01(\x0e2\x10.idemd.v1.EffectR\freleasedWith\x12%\n" +
 	"\x0eended_attempts\x18\x11 \x01(\x05R\rendedAttempts\x12+\n" +
 	"\aoutcome\x18\x12 \x01(\v2\x11.idemd.v1.OutcomeR\aoutcome\x12%\n" +
-	"\x0eoutcome_digest\x18\x13 \x01(\fR\routcomeDigest\"\x91\x02\n" +
+	"\x0eoutcome_digest\x18\x13 \x01(\fR\routcomeDigest\"\xdb\x02\n" +
 	"\x05Event\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12'\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x13.idemd.v1.EventKindR\x04kind\x12\x14\n" +
@@ -871,7 +890,10 @@ const file_idemd_v1_types_proto_rawDesc = "" +
 	"\tnew_fence\x18\x05 \x01(\x03R\bnewFence\x12+\n" +
 	"\aoutcome\x18\x06 \x01(\v2\x11.idemd.v1.OutcomeR\aoutcome\x12\x14\n" +
 	"\x05actor\x18\a \x01(\tR\x05actor\x12\x16\n" +
-	"\x06reason\x18\b \x01(\tR\x06reason*]\n" +
+	"\x06reason\x18\b \x01(\tR\x06reason\x12%\n" +
+	"\x0eoutcome_digest\x18\t \x01(\fR\routcomeDigest\x12!\n" +
+	"\foutcome_size\x18\n" +
+	" \x01(\x05R\voutcomeSize*]\n" +
 	"\vLapsePolicy\x12\x1c\n" +
 	"\x18LAPSE_POLICY_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15LAPSE_POLICY_TAKEOVER\x10\x01\x12\x15\n" +
