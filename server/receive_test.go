@@ -88,12 +88,31 @@ func TestUnknownMethodsHaveAReason(t *testing.T) {
 	}
 }
 
-// gRPC itself refuses what is larger than any request can be, and names no reason.
-func TestFarTooLargeRequests(t *testing.T) {
-	conn := newRig(t, untouchable{newMemory(), t}).connect()
-	err := send(t.Context(), conn, pb.IdempotencyService_Complete_FullMethodName, make([]byte, maxReceiveBytes+1))
-	if code, reason := reasonIn(err); code != codes.ResourceExhausted || reason != "" {
-		t.Errorf("got %v (reason %q)", err, reason)
+// What gRPC answers before the server sees it has no reason; the README lists it.
+func TestWhatGRPCAnswersByItself(t *testing.T) {
+	conn, ctx := newRig(t, untouchable{newMemory(), t}).connect(), t.Context()
+	const method = pb.IdempotencyService_Complete_FullMethodName
+	brokenOff := func() error {
+		stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
+		if err != nil {
+			return err
+		}
+		if err := stream.CloseSend(); err != nil {
+			return err
+		}
+		return stream.RecvMsg(&emptypb.Empty{})
+	}
+	for _, c := range []struct {
+		name string
+		err  error
+		want codes.Code
+	}{
+		{"far too large", send(ctx, conn, method, make([]byte, maxReceiveBytes+1)), codes.ResourceExhausted},
+		{"broken off", brokenOff(), codes.Internal},
+	} {
+		if code, reason := reasonIn(c.err); code != c.want || reason != "" {
+			t.Errorf("%s: %v (reason %q), want %v", c.name, c.err, reason, c.want)
+		}
 	}
 }
 

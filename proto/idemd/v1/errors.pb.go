@@ -27,7 +27,7 @@ type ErrorReason int32
 
 const (
 	ErrorReason_ERROR_REASON_UNSPECIFIED ErrorReason = 0
-	// INVALID_ARGUMENT: fix the caller.
+	// INVALID_ARGUMENT: fix the caller. UNIMPLEMENTED if there is no such method.
 	ErrorReason_ERROR_REASON_INVALID_ARGUMENT  ErrorReason = 1
 	ErrorReason_ERROR_REASON_KEY_REQUIRED      ErrorReason = 2
 	ErrorReason_ERROR_REASON_OUTCOME_TOO_LARGE ErrorReason = 3
@@ -66,7 +66,7 @@ const (
 	ErrorReason_ERROR_REASON_QUOTA      ErrorReason = 23
 	// DATA_LOSS: the stored record is damaged; nothing was changed or granted.
 	ErrorReason_ERROR_REASON_RECORD_CORRUPT ErrorReason = 24
-	// INTERNAL: a fault in idemd itself.
+	// INTERNAL: a fault in idemd itself. Treat it as STORE_UNAVAILABLE.
 	ErrorReason_ERROR_REASON_INTERNAL ErrorReason = 25
 )
 

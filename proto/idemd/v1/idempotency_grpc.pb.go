@@ -35,7 +35,9 @@ const (
 // For one key, at most one attempt holds an unexpired lease, fences only grow, and the
 // first recorded outcome is returned to every repeat until retention ends. Every answer
 // is durable. Expected answers are responses; a refusal is a status with a
-// google.rpc.ErrorInfo whose reason is an ErrorReason.
+// google.rpc.ErrorInfo whose reason is an ErrorReason, and a google.rpc.RetryInfo where
+// sending it again can help. A status without a reason was not made by idemd but by gRPC
+// or by what stands in between, and says nothing about the key: treat it as no answer.
 type IdempotencyServiceClient interface {
 	// Claim asks for the right to act.
 	Claim(ctx context.Context, in *ClaimRequest, opts ...grpc.CallOption) (*ClaimResponse, error)
@@ -116,7 +118,9 @@ func (c *idempotencyServiceClient) Lookup(ctx context.Context, in *LookupRequest
 // For one key, at most one attempt holds an unexpired lease, fences only grow, and the
 // first recorded outcome is returned to every repeat until retention ends. Every answer
 // is durable. Expected answers are responses; a refusal is a status with a
-// google.rpc.ErrorInfo whose reason is an ErrorReason.
+// google.rpc.ErrorInfo whose reason is an ErrorReason, and a google.rpc.RetryInfo where
+// sending it again can help. A status without a reason was not made by idemd but by gRPC
+// or by what stands in between, and says nothing about the key: treat it as no answer.
 type IdempotencyServiceServer interface {
 	// Claim asks for the right to act.
 	Claim(context.Context, *ClaimRequest) (*ClaimResponse, error)
