@@ -93,7 +93,7 @@ func loadBuckets(db *pebble.DB) (bucketSet, error) {
 // Buckets implements [store.Maintainer].
 func (s *Store) Buckets(ctx context.Context) ([]store.Bucket, error) {
 	var ids []bucketID
-	err := s.do(ctx, classSettle, "", 0, func(t *turn) error {
+	err := s.do(ctx, classSettle, onNamespaces, 0, func(t *turn) error {
 		ids = t.l.buckets.all()
 		return nil
 	})

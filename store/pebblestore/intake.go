@@ -28,6 +28,10 @@ const (
 	overloadRetryAfter = 200 * time.Millisecond
 )
 
+// onNamespaces is whose share callers' operations take that are of no namespace in
+// particular. No namespace can have this name.
+const onNamespaces = "(namespaces)"
+
 // Limits of one batch. A waiting class always gets a quarter of it.
 const (
 	maxBatchOps   = 1024
@@ -52,7 +56,8 @@ func newIntake() *intake {
 	return in
 }
 
-// put queues o. The store's own operations (no namespace) are never refused for lack of room.
+// put queues o. The store's own operations (no namespace), of which there are a few at a
+// time, are never refused for lack of room.
 func (in *intake) put(o *op) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()

@@ -1,9 +1,13 @@
 package pebblestore
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/idemd/idemd/store"
 )
@@ -171,5 +175,115 @@ func TestClosedIntakeGivesWhatItHas(t *testing.T) {
 	}
 	if err := in.put(queued(classClaim, "a", 1)); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("put after close: %v", err)
+	}
+}
+
+// An outcome that waits to be recorded counts with its bytes.
+func TestWaitingOutcomesAreBounded(t *testing.T) {
+	s := mustOpen(t, testOptions(vfs.NewCrashableMem()))
+	fence := mustClaim(t, s, "k", "a").Fence
+	complete := func(ctx context.Context) error {
+		_, err := s.Complete(ctx, store.CompleteRequest{
+			Key: testClaim("k", "").Key, AttemptID: "a", Fence: fence,
+			Outcome: &store.Outcome{Body: make([]byte, store.MaxOutcomeBytes)},
+		})
+		return err
+	}
+	letGo := hold(t, s)
+	const fit = maxQueuedBytesNamespace / (store.MaxOutcomeBytes + opBytes)
+	answers := make(chan error, fit)
+	for range fit {
+		go func() { answers <- complete(context.Background()) }()
+	}
+	waitQueued(s, classSettle, fit)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	refused := make(chan error, 1)
+	go func() { refused <- complete(ctx) }()
+	select {
+	case err := <-refused:
+		if !errors.Is(err, store.ErrOverloaded) {
+			t.Errorf("one more: %v, want ErrOverloaded", err)
+		}
+	case <-queuedMore(ctx, s, fit):
+		t.Error("one more was queued")
+	}
+	letGo()
+	for range fit {
+		if err := <-answers; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// queuedMore is closed when more than n settling operations are queued.
+func queuedMore(ctx context.Context, s *Store, n int) <-chan struct{} {
+	more := make(chan struct{})
+	go func() {
+		for ctx.Err() == nil {
+			s.intake.mu.Lock()
+			got := s.intake.queues[classSettle].ops
+			s.intake.mu.Unlock()
+			if got > n {
+				close(more)
+				return
+			}
+			runtime.Gosched()
+		}
+	}()
+	return more
+}
+
+// Operations of no namespace in particular have a share like a namespace's: they do not
+// wait without limit, and do not keep others out.
+func TestOperationsOnNamespacesAreBounded(t *testing.T) {
+	s := mustOpen(t, testOptions(vfs.NewCrashableMem()))
+	letGo := hold(t, s)
+	for range maxQueuedOpsNamespace {
+		mustPut(t, s.intake, &op{
+			class: classSettle, namespace: onNamespaces, bytes: opBytes,
+			run: func(*turn) error { return nil }, done: make(chan struct{}, 1),
+		})
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel() // so that what is queued does not wait
+	for name, call := range map[string]func() error{
+		"get":     func() error { _, err := s.GetNamespace(ended, "default"); return err },
+		"list":    func() error { _, err := s.ListNamespaces(ended); return err },
+		"create":  func() error { _, err := s.CreateNamespace(ended, store.Namespace{Name: "new"}); return err },
+		"update":  func() error { _, err := s.UpdateNamespace(ended, store.Namespace{Name: "default"}); return err },
+		"buckets": func() error { _, err := s.Buckets(ended); return err },
+	} {
+		if err := call(); !errors.Is(err, store.ErrOverloaded) {
+			t.Errorf("%s: %v, want ErrOverloaded", name, err)
+		}
+	}
+	other := &op{
+		class: classSettle, namespace: "default", bytes: opBytes,
+		run: func(*turn) error { return nil }, done: make(chan struct{}, 1),
+	}
+	if err := s.intake.put(other); err != nil {
+		t.Errorf("they keep out a namespace: %v", err)
+	}
+	letGo()
+	<-other.done
+}
+
+// Names that somebody makes up leave nothing behind.
+func TestUnknownNamespacesAreNotQueued(t *testing.T) {
+	s := mustOpen(t, testOptions(vfs.NewCrashableMem()))
+	for i := range 10 {
+		req := testClaim("k", "a")
+		req.Key.Namespace = fmt.Sprint("made-up-", i)
+		if _, err := s.Claim(t.Context(), req); !errors.Is(err, store.ErrNamespaceUnknown) {
+			t.Errorf("Claim: %v, want ErrNamespaceUnknown", err)
+		}
+	}
+	for c := range classes {
+		for name := range s.intake.queues[c].namespaces {
+			if name != "" {
+				t.Errorf("class %d has a queue for %q", c, name)
+			}
+		}
 	}
 }

@@ -170,7 +170,7 @@ func (s *Store) GetNamespace(ctx context.Context, name string) (store.Namespace,
 // ListNamespaces implements [store.Namespaces].
 func (s *Store) ListNamespaces(ctx context.Context) ([]store.Namespace, error) {
 	var list []store.Namespace
-	err := s.do(ctx, classSettle, "", 0, func(t *turn) error {
+	err := s.do(ctx, classSettle, onNamespaces, 0, func(t *turn) error {
 		for _, ns := range t.l.namespaces {
 			list = append(list, *ns)
 		}
@@ -186,7 +186,7 @@ func (s *Store) ListNamespaces(ctx context.Context) ([]store.Namespace, error) {
 // onNamespace runs an operation on namespaces in the loop.
 func (s *Store) onNamespace(ctx context.Context, run func(*turn) (store.Namespace, error)) (store.Namespace, error) {
 	var ns store.Namespace
-	err := s.do(ctx, classSettle, "", 0, func(t *turn) (err error) {
+	err := s.do(ctx, classSettle, onNamespaces, 0, func(t *turn) (err error) {
 		ns, err = run(t)
 		return err
 	})
