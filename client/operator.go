@@ -58,7 +58,7 @@ func (c *Client) CreateNamespace(ctx context.Context, ns store.Namespace) (store
 
 // GetNamespace implements [store.Namespaces].
 func (c *Client) GetNamespace(ctx context.Context, name string) (store.Namespace, error) {
-	if err := validateName(name); err != nil {
+	if err := store.ValidateNamespaceName(name); err != nil {
 		return store.Namespace{}, err
 	}
 	req := &pb.GetNamespaceRequest{Name: name}
@@ -67,18 +67,11 @@ func (c *Client) GetNamespace(ctx context.Context, name string) (store.Namespace
 
 // UpdateNamespace implements [store.Namespaces].
 func (c *Client) UpdateNamespace(ctx context.Context, ns store.Namespace) (store.Namespace, error) {
-	if err := validateName(ns.Name); err != nil {
+	if err := store.ValidateNamespaceName(ns.Name); err != nil {
 		return store.Namespace{}, err
 	}
 	req := &pb.UpdateNamespaceRequest{Namespace: storepb.NamespaceToProto(ns)}
 	return call(ctx, c.admin.UpdateNamespace, req, namespaceOf[*pb.UpdateNamespaceResponse])
-}
-
-// validateName checks the name of a namespace; its settings are the defaults, which are
-// valid.
-func validateName(name string) error {
-	ns := store.Namespace{Name: name}.WithDefaults()
-	return ns.Validate()
 }
 
 func namespaceOf[M interface{ GetNamespace() *pb.Namespace }](m M) (store.Namespace, error) {

@@ -87,19 +87,24 @@ func createdNamespace(m *pb.CreateNamespaceRequest) (store.Namespace, error) {
 
 // GetNamespace implements the AdminService.
 func (s *adminService) GetNamespace(ctx context.Context, m *pb.GetNamespaceRequest) (*pb.GetNamespaceResponse, error) {
-	ns, err := accept(s.metrics, opGetNamespace, m, namedNamespace)
+	name, err := accept(s.metrics, opGetNamespace, m, nameOfNamespace)
 	if err != nil {
 		return nil, err
 	}
-	ns, err = s.backend.GetNamespace(ctx, ns.Name)
+	ns, err := s.backend.GetNamespace(ctx, string(name))
 	return respond(ns, err, func(ns store.Namespace) *pb.GetNamespaceResponse {
 		return &pb.GetNamespaceResponse{Namespace: storepb.NamespaceToProto(ns)}
 	})
 }
 
-// namedNamespace has a name that is checked and settings that are valid.
-func namedNamespace(m *pb.GetNamespaceRequest) (store.Namespace, error) {
-	return store.Namespace{Name: m.GetName()}.WithDefaults(), nil
+// namespaceName is all that GetNamespace is asked with.
+type namespaceName string
+
+// Validate checks the name.
+func (n *namespaceName) Validate() error { return store.ValidateNamespaceName(string(*n)) }
+
+func nameOfNamespace(m *pb.GetNamespaceRequest) (namespaceName, error) {
+	return namespaceName(m.GetName()), nil
 }
 
 // UpdateNamespace implements the AdminService.

@@ -25,6 +25,7 @@ type Registry interface {
 //	waiting_claims                               claims that wait for another attempt now
 //	commit_operations, commit_sync_seconds       what one commit of the store held, and how
 //	                                             long its sync took
+//	commit_bytes_total                           what all commits of the store wrote
 //	panics_total                                 calls that panicked
 //	refused_connections_total                    connections closed because too many were open
 //
@@ -46,6 +47,7 @@ type Metrics struct {
 
 	store            [operations]prometheus.Observer
 	commitOperations prometheus.Histogram
+	commitBytes      prometheus.Counter
 	commitSync       prometheus.Histogram
 
 	namespaces sync.Map // name → *namespaceMetrics, of namespaces that exist
@@ -83,6 +85,8 @@ func NewMetrics(registry Registry) (*Metrics, error) {
 			"Connections closed because too many were open.")),
 		commitOperations: prometheus.NewHistogram(histogram("idemd_commit_operations",
 			"Operations in one commit of the store.", prometheus.ExponentialBuckets(1, 2, 12))),
+		commitBytes: prometheus.NewCounter(counter("idemd_commit_bytes_total",
+			"Bytes that the store has committed.")),
 		commitSync: prometheus.NewHistogram(histogram("idemd_commit_sync_seconds",
 			"How long the sync of one commit took.", latencyBuckets)),
 	}
@@ -91,7 +95,7 @@ func NewMetrics(registry Registry) (*Metrics, error) {
 	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "idemd_waiting_claims",
 		Help: "Claims that wait for another attempt now."}, m.waitingClaims)
 	for _, c := range []prometheus.Collector{m.answers, m.incomparable, m.repeatAge, m.repeatRatio,
-		m.panics, m.refusedConnections, m.commitOperations, m.commitSync, latency, waiting} {
+		m.panics, m.refusedConnections, m.commitOperations, m.commitBytes, m.commitSync, latency, waiting} {
 		if err := registry.Register(c); err != nil {
 			return nil, err
 		}
@@ -103,10 +107,11 @@ func NewMetrics(registry Registry) (*Metrics, error) {
 	return m, nil
 }
 
-// ObserveCommit counts one commit of the store: how many operations it held and how long
-// its sync took.
-func (m *Metrics) ObserveCommit(ops int, sync time.Duration) {
+// ObserveCommit counts one commit of the store: how many operations it held, how much it
+// wrote and how long its sync took.
+func (m *Metrics) ObserveCommit(ops, bytes int, sync time.Duration) {
 	m.commitOperations.Observe(float64(ops))
+	m.commitBytes.Add(float64(bytes))
 	m.commitSync.Observe(sync.Seconds())
 }
 

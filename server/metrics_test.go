@@ -186,10 +186,13 @@ func TestUnknownNamespacesShareALabel(t *testing.T) {
 
 func TestWaitingClaimsAndCommitsAreMeasured(t *testing.T) {
 	r := newRig(t, newMemory())
-	r.config.Metrics.ObserveCommit(16, 2*time.Millisecond)
-	r.config.Metrics.ObserveCommit(8, 3*time.Millisecond)
+	r.config.Metrics.ObserveCommit(16, 4000, 2*time.Millisecond)
+	r.config.Metrics.ObserveCommit(8, 3000, 3*time.Millisecond)
 	if ops, sync := r.sum("idemd_commit_operations"), r.sum("idemd_commit_sync_seconds"); ops != 24 || sync != 0.005 {
 		t.Errorf("commits of %v operations, %v s", ops, sync)
+	}
+	if got := r.value("idemd_commit_bytes_total"); got != 7000 {
+		t.Errorf("commits of %v bytes", got)
 	}
 	if got, ok := r.samples("idemd_waiting_claims")[""]; !ok || got != 0 {
 		t.Errorf("waiting claims: %v, %v", got, ok)

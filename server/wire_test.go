@@ -4,11 +4,9 @@ import (
 	"context"
 	"testing"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
 	"github.com/idemd/idemd/client"
 	"github.com/idemd/idemd/store"
-	"github.com/idemd/idemd/store/pebblestore"
+	"github.com/idemd/idemd/store/pebblestore/pebbletest"
 	"github.com/idemd/idemd/store/storetest"
 )
 
@@ -39,39 +37,10 @@ func overTheWire(inner storetest.Factory) storetest.Factory {
 	}
 }
 
-// pebbleFactory makes embedded stores in memory.
-func pebbleFactory(t testing.TB) *storetest.Instance {
-	fs, clock := vfs.NewCrashableMem(), storetest.NewClock()
-	open := func() *pebblestore.Store {
-		s, err := pebblestore.Open("data", pebblestore.Options{
-			FS: fs, Source: clock, MemTableBytes: 1 << 20, MaintainEvery: -1,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
-	s := open()
-	instance := &storetest.Instance{Backend: s, Clock: clock}
-	instance.Reopen = func() {
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
-		s = open()
-		instance.Backend = s
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return instance
-}
-
 func TestConformanceOverTheWire(t *testing.T) {
 	storetest.Run(t, overTheWire(storetest.MemoryFactory))
 }
 
 func TestConformanceOverTheWireOnTheEmbeddedStore(t *testing.T) {
-	storetest.Run(t, overTheWire(pebbleFactory))
+	storetest.Run(t, overTheWire(pebbletest.Factory))
 }

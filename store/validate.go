@@ -68,7 +68,7 @@ func (r *ListRequest) Validate() error {
 	if r.PageSize < 0 || r.PageSize > MaxPageSize {
 		size = invalid("page size %d is outside 0 to %d", r.PageSize, MaxPageSize)
 	}
-	return firstError(validateNamespaceName(r.Namespace), state, size)
+	return firstError(ValidateNamespaceName(r.Namespace), state, size)
 }
 
 // Validate checks what can be checked without the namespace.
@@ -91,7 +91,7 @@ func (k *Key) Validate() error {
 		return Refuse(ErrKeyRequired, "id is empty; make one id per intent and send it with every repeat")
 	}
 	return firstError(
-		validateNamespaceName(k.Namespace),
+		ValidateNamespaceName(k.Namespace),
 		validateText("id", k.ID, MaxIDBytes),
 		validateText("scope", k.Scope, MaxScopeBytes),
 		validateText("entity", k.Entity, MaxEntityBytes),
@@ -114,7 +114,7 @@ func (n *Namespace) Validate() error {
 		outcome = invalid("max outcome bytes %d is outside 1 to %d", n.MaxOutcomeBytes, MaxOutcomeBytes)
 	}
 	return firstError(
-		validateNamespaceName(n.Name),
+		ValidateNamespaceName(n.Name),
 		validateRange("retention", n.Retention, MinRetention, n.Tier.MaxRetention()),
 		validateRange("max attempt", n.MaxAttempt, MinLease, n.Tier.MaxAttempt()),
 		validateRange("max lease", n.MaxLease, MinLease, min(MaxLease, n.MaxAttempt)),
@@ -160,7 +160,8 @@ func (n *Namespace) leaseOrDefault(lease time.Duration) time.Duration {
 	return lease.Truncate(time.Microsecond)
 }
 
-func validateNamespaceName(name string) error {
+// ValidateNamespaceName checks a name that a namespace has or may get.
+func ValidateNamespaceName(name string) error {
 	ok := len(name) >= 1 && len(name) <= 63 && name[0] != '-'
 	for i := 0; ok && i < len(name); i++ {
 		c := name[i]

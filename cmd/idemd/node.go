@@ -139,10 +139,10 @@ type commits struct {
 }
 
 // Committed implements [pebblestore.Observer].
-func (c *commits) Committed(operations, _ int, took time.Duration) {
+func (c *commits) Committed(operations, bytes int, took time.Duration) {
 	c.operations.Add(int64(operations))
 	c.syncs.Add(1)
-	c.metrics.ObserveCommit(operations, took)
+	c.metrics.ObserveCommit(operations, bytes, took)
 }
 
 // Damaged implements [pebblestore.Observer]. The store has logged it.

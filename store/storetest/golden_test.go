@@ -13,8 +13,6 @@ import (
 	"github.com/idemd/idemd/store/testdata"
 )
 
-func TestGoldenOverMemory(t *testing.T) { RunGolden(t, MemoryFactory) }
-
 // A script that is wrong says where and what to write instead.
 func TestGoldenParseErrors(t *testing.T) {
 	for _, test := range []struct{ script, want string }{
