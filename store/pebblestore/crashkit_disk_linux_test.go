@@ -1,9 +1,44 @@
 package pebblestore_test
 
 import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"runtime"
 	"syscall"
 	"testing"
 )
+
+// ownMounts is the environment variable that says that a copy of the test binary has
+// mounts of its own.
+const ownMounts = "PEBBLESTORE_TEST_MOUNTS"
+
+// withOwnMounts reports whether the test has mounts of its own, which go when it ends,
+// however it ends. If not, it runs the test in a process that has.
+func withOwnMounts(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(ownMounts) != "" {
+		return true
+	}
+	again := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=5m")
+	again.Env = append(os.Environ(), ownMounts+"=yes")
+	again.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	runtime.LockOSThread() // with which the other process would end
+	defer runtime.UnlockOSThread()
+	out, err := again.CombinedOutput()
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		t.Skipf("NOT RUN: a full disk needs mounts of its own (as root): %v", err)
+	case err != nil:
+		t.Fatalf("with mounts of its own: %v\n%s", err, out)
+	case bytes.Contains(out, []byte("--- SKIP")):
+		t.Skipf("%s", out)
+	}
+	t.Logf("%s", out)
+	return false
+}
 
 // smallDisk mounts a file system in memory of the size, until the test ends.
 func smallDisk(t *testing.T, size string) string {

@@ -12,3 +12,5 @@ func smallDisk(t *testing.T, _ string) string {
 }
 
 func growDisk(*testing.T, string, string) {}
+
+func withOwnMounts(*testing.T) bool { return true }
