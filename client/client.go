@@ -14,7 +14,12 @@ import (
 
 // Client asks a server. Its methods may be called by any number of goroutines. It checks
 // what can be checked before a request is sent, so that one that cannot succeed costs no
-// call. It sends each request once.
+// call.
+//
+// An operation on a key that the server could not carry out or answer is sent again, under
+// the same attempt id: at most five times, after pauses that grow, are random and keep to the
+// server's hint, and for no more than a tenth of the calls and one a second. What operators
+// do is sent once.
 //
 // Errors are those of [store.Store]: a refusal is a [*store.Error] that unwraps to one of
 // package store's sentinels, and to the gRPC error if there was one. A server that cannot
@@ -22,9 +27,10 @@ import (
 // have taken effect, and sending it again with the same attempt id is safe. A context
 // that ended gives its own error.
 type Client struct {
-	keys  pb.IdempotencyServiceClient
-	admin pb.AdminServiceClient
-	conn  io.Closer // nil if the connection is the caller's
+	keys   pb.IdempotencyServiceClient
+	admin  pb.AdminServiceClient
+	budget retryBudget
+	conn   io.Closer // nil if the connection is the caller's
 }
 
 var (

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -43,8 +44,8 @@ func everyCall(ctx context.Context, c *Client, valid bool) map[string]error {
 	_, errs["Lookup"] = c.Lookup(ctx, store.LookupRequest{Key: key})
 	_, errs["ListRecords"] = c.ListRecords(ctx, store.ListRequest{Namespace: name, PageSize: size})
 	_, errs["InspectRecord"] = c.InspectRecord(ctx, key)
-	_, errs["Resolve"] = c.Resolve(ctx, store.ResolveRequest{Key: key, Reason: reason})
-	_, errs["ForceRelease"] = c.ForceRelease(ctx, store.ForceReleaseRequest{Key: key, Reason: reason})
+	_, errs["Resolve"] = c.Resolve(ctx, store.ResolveRequest{Key: key, AnyFence: true, Reason: reason})
+	_, errs["ForceRelease"] = c.ForceRelease(ctx, store.ForceReleaseRequest{Key: key, AnyFence: true, Reason: reason})
 	_, errs["CreateNamespace"] = c.CreateNamespace(ctx, store.Namespace{Name: name})
 	_, errs["GetNamespace"] = c.GetNamespace(ctx, name)
 	_, errs["UpdateNamespace"] = c.UpdateNamespace(ctx, store.Namespace{Name: name})
@@ -61,8 +62,9 @@ func TestBadRequestsAreNotSent(t *testing.T) {
 	if len(cc.called) != 0 {
 		t.Errorf("called %v", cc.called)
 	}
+	cc.err = status.Error(codes.InvalidArgument, "sent") // one that is not worth sending again
 	if errs := everyCall(t.Context(), New(cc), true); len(cc.called) != len(errs) {
-		t.Errorf("of %d valid requests only %v were sent", len(errs), cc.called)
+		t.Errorf("of %d valid requests %v were sent", len(errs), cc.called)
 	}
 }
 
@@ -76,7 +78,9 @@ func TestLargeOutcomesAreNotSent(t *testing.T) {
 	}
 }
 
-func TestErrorsUnwrapToSentinels(t *testing.T) {
+func TestErrorsUnwrapToSentinels(t *testing.T) { synctest.Test(t, errorsUnwrapToSentinels) }
+
+func errorsUnwrapToSentinels(t *testing.T) {
 	broken := &fakeConn{err: status.Error(codes.Unavailable, "connection refused")}
 	for call, err := range everyCall(t.Context(), New(broken), true) {
 		var refused *store.Error
@@ -87,7 +91,9 @@ func TestErrorsUnwrapToSentinels(t *testing.T) {
 }
 
 // An empty answer is what a newer server's looks like. It must not be taken for a grant.
-func TestAnswersThatAreNotUnderstood(t *testing.T) {
+func TestAnswersThatAreNotUnderstood(t *testing.T) { synctest.Test(t, answersThatAreNotUnderstood) }
+
+func answersThatAreNotUnderstood(t *testing.T) {
 	answer, err := New(&fakeConn{}).Claim(t.Context(), store.ClaimRequest{Key: key, AttemptID: "a"})
 	if !errors.Is(err, store.ErrInternal) || answer != (store.ClaimAnswer{}) {
 		t.Errorf("got %+v, %v", answer, err)
@@ -100,14 +106,14 @@ func TestAnswersThatAreNotUnderstood(t *testing.T) {
 	}
 	for name, call := range map[string]func(*Client) error{
 		"Resolve": func(c *Client) error {
-			rec, err := c.Resolve(t.Context(), store.ResolveRequest{Key: key, Reason: "r"})
+			rec, err := c.Resolve(t.Context(), store.ResolveRequest{Key: key, AnyFence: true, Reason: "r"})
 			if rec != nil {
 				t.Errorf("a record out of nothing: %+v", rec)
 			}
 			return err
 		},
 		"ForceRelease": func(c *Client) error {
-			_, err := c.ForceRelease(t.Context(), store.ForceReleaseRequest{Key: key, Reason: "r"})
+			_, err := c.ForceRelease(t.Context(), store.ForceReleaseRequest{Key: key, AnyFence: true, Reason: "r"})
 			return err
 		},
 	} {
@@ -117,7 +123,9 @@ func TestAnswersThatAreNotUnderstood(t *testing.T) {
 	}
 }
 
-func TestWhoCancelled(t *testing.T) {
+func TestWhoCancelled(t *testing.T) { synctest.Test(t, whoCancelled) }
+
+func whoCancelled(t *testing.T) {
 	cc := &fakeConn{err: status.Error(codes.Canceled, "gone")}
 	_, err := New(cc).Lookup(t.Context(), store.LookupRequest{Key: key})
 	if !errors.Is(err, store.ErrUnavailable) || errors.Is(err, context.Canceled) {

@@ -13,7 +13,13 @@ func (c *Client) Claim(ctx context.Context, req store.ClaimRequest) (store.Claim
 	if err := req.Validate(); err != nil {
 		return store.ClaimAnswer{}, err
 	}
-	return call(ctx, c.keys.Claim, storepb.ClaimRequestToProto(req), storepb.ClaimAnswerFromProto)
+	answer, later, err := retry(ctx, &c.budget, func() (store.ClaimAnswer, error) {
+		return call(ctx, c.keys.Claim, storepb.ClaimRequestToProto(req), storepb.ClaimAnswerFromProto)
+	})
+	if answer.Granted != nil {
+		answer.Granted.HeldFor += later // counts from when the caller sent it first
+	}
+	return answer, err
 }
 
 // Renew implements [store.Store].
@@ -21,7 +27,11 @@ func (c *Client) Renew(ctx context.Context, req store.RenewRequest) (store.Renew
 	if err := req.Validate(); err != nil {
 		return store.RenewAnswer{}, err
 	}
-	return call(ctx, c.keys.Renew, storepb.RenewRequestToProto(req), storepb.RenewAnswerFromProto)
+	answer, later, err := retry(ctx, &c.budget, func() (store.RenewAnswer, error) {
+		return call(ctx, c.keys.Renew, storepb.RenewRequestToProto(req), storepb.RenewAnswerFromProto)
+	})
+	answer.HeldFor += later // counts from when the caller sent it first
+	return answer, err
 }
 
 // Complete implements [store.Store].
@@ -29,7 +39,10 @@ func (c *Client) Complete(ctx context.Context, req store.CompleteRequest) (store
 	if err := req.Validate(); err != nil {
 		return store.CompleteAnswer{}, err
 	}
-	return call(ctx, c.keys.Complete, storepb.CompleteRequestToProto(req), storepb.CompleteAnswerFromProto)
+	answer, _, err := retry(ctx, &c.budget, func() (store.CompleteAnswer, error) {
+		return call(ctx, c.keys.Complete, storepb.CompleteRequestToProto(req), storepb.CompleteAnswerFromProto)
+	})
+	return answer, err
 }
 
 // Release implements [store.Store].
@@ -37,7 +50,10 @@ func (c *Client) Release(ctx context.Context, req store.ReleaseRequest) (store.R
 	if err := req.Validate(); err != nil {
 		return store.ReleaseAnswer{}, err
 	}
-	return call(ctx, c.keys.Release, storepb.ReleaseRequestToProto(req), storepb.ReleaseAnswerFromProto)
+	answer, _, err := retry(ctx, &c.budget, func() (store.ReleaseAnswer, error) {
+		return call(ctx, c.keys.Release, storepb.ReleaseRequestToProto(req), storepb.ReleaseAnswerFromProto)
+	})
+	return answer, err
 }
 
 // Lookup implements [store.Store].
@@ -45,5 +61,8 @@ func (c *Client) Lookup(ctx context.Context, req store.LookupRequest) (store.Loo
 	if err := req.Validate(); err != nil {
 		return store.LookupAnswer{}, err
 	}
-	return call(ctx, c.keys.Lookup, storepb.LookupRequestToProto(req), storepb.LookupAnswerFromProto)
+	answer, _, err := retry(ctx, &c.budget, func() (store.LookupAnswer, error) {
+		return call(ctx, c.keys.Lookup, storepb.LookupRequestToProto(req), storepb.LookupAnswerFromProto)
+	})
+	return answer, err
 }

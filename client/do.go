@@ -1,0 +1,112 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/idemd/idemd/store"
+)
+
+// Result is what [Do] returns for an intent that was carried out, now or before.
+type Result[T any] struct {
+	Value T
+	// Replayed says that the intent was carried out before: Value is what came of it then,
+	// Age ago.
+	Replayed bool
+	Age      time.Duration
+	// Recorded is false if the outcome could not be stored yet. That goes on in the
+	// background; until it succeeds, or the lease ends, repeats are told to wait.
+	Recorded bool
+}
+
+// Do carries out an intent once: it claims key, runs fn if it is granted, and stores what
+// came of it for every repeat. s is a [Client] or any other [store.Store], for example an
+// embedded one.
+//
+// request is what the intent asks for. Its fingerprint finds callers that use one key for
+// two requests: a proto.Message, []byte or string; a [store.Fingerprint] is taken as it is;
+// nil means that there is none to compare.
+//
+// fn runs while the lease lasts, which is renewed for it; when the lease is lost its context
+// is cancelled with [ErrLeaseLost]. If [Attempt.Unsettled] is set, an earlier attempt may
+// have acted: fn finds out before it acts, or [Recover] does that for it. What fn returns
+// means:
+//
+//   - a value: it is stored, and every repeat gets it. A proto.Message is stored as such,
+//     []byte and string as they are, anything else as JSON.
+//   - an error with a gRPC status of code InvalidArgument, NotFound, AlreadyExists,
+//     FailedPrecondition or OutOfRange: a final answer, stored too.
+//   - an error that [NoEffect] marks: the key is free again, as if nothing had been asked.
+//   - any other error, or a panic: nobody knows. The key lapses, and the next attempt is
+//     told to check first or, under [Hold], waits for a person.
+//
+// The errors of Do are those of fn, those stored, and refusals: [store.ErrKeyInProgress]
+// (ask again later), [store.ErrKeyUnresolved], [store.ErrFingerprintMismatch],
+// [store.ErrOutcomeOmitted], [store.ErrStaleFence] (another attempt took over while fn ran;
+// ask again for its outcome), [store.ErrUnavailable] (fn did not run), and the others of
+// [store.Store]. How an attempt ended is recorded even if ctx has ended by then.
+func Do[T any](ctx context.Context, s store.Store, key store.Key, request any, fn func(context.Context, *Attempt) (T, error), opts ...DoOption) (Result[T], error) {
+	o, found, err := newDoOptions[T](opts)
+	if err != nil {
+		return Result[T]{}, err
+	}
+	o.claim.Key = key
+	if o.claim.Fingerprint, err = fingerprintOf(request); err != nil {
+		return Result[T]{}, err
+	}
+	x := &execution{store: s, request: o.claim, notify: o.notify, patience: claimTimeout}
+	acting, replay, err := x.claim(ctx)
+	switch {
+	case err != nil:
+		return Result[T]{}, err
+	case replay != nil:
+		value, err := decode[T](replay.Outcome)
+		return Result[T]{Value: value, Replayed: true, Age: replay.Age, Recorded: true}, err
+	}
+	w := &work[T]{attempt: x.attempt, found: found, fn: fn}
+	recorded, err := x.act(acting, w.do)
+	if err == nil {
+		err = unmarked(w.err)
+	}
+	if err != nil {
+		w.value = *new(T)
+	}
+	return Result[T]{Value: w.value, Recorded: recorded}, err
+}
+
+// work is what an attempt does, and what came of it.
+type work[T any] struct {
+	attempt *Attempt
+	found   FoundFunc[T]
+	fn      func(context.Context, *Attempt) (T, error)
+
+	value T
+	err   error
+}
+
+func (w *work[T]) do(ctx context.Context) ending {
+	if w.attempt.Unsettled && w.found != nil {
+		done, err := w.check(ctx)
+		if err != nil {
+			w.err = err
+			return unknown // whatever the error is: it is about asking, not about the intent
+		}
+		if done {
+			return ending{outcome: encode(w.value)}
+		}
+	}
+	w.value, w.err = w.fn(ctx, w.attempt)
+	if w.err != nil {
+		return failed(w.err, nil)
+	}
+	return ending{outcome: encode(w.value)}
+}
+
+func (w *work[T]) check(ctx context.Context) (done bool, err error) {
+	w.value, done, err = w.found(ctx, w.attempt)
+	if err != nil {
+		return false, fmt.Errorf("finding out whether an earlier attempt acted: %w", err)
+	}
+	return done, nil
+}

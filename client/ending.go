@@ -1,0 +1,126 @@
+package client
+
+import (
+	"errors"
+	"slices"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/storepb"
+)
+
+// NoEffect marks an error with which nothing happened: the key is released, and the next
+// claimer is granted it as new. Say so only if you know. A connection that dropped, a
+// deadline that passed or a panic proves nothing.
+//
+// The marked error unwraps to err, and keeps its gRPC status. NoEffect(nil) is nil.
+func NoEffect(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &noEffect{err}
+}
+
+type noEffect struct{ err error }
+
+func (e *noEffect) Error() string { return e.err.Error() }
+func (e *noEffect) Unwrap() error { return e.err }
+
+// GRPCStatus lets gRPC send the status of the marked error.
+func (e *noEffect) GRPCStatus() *status.Status { return statusOf(e.err) }
+
+// unmarked takes the mark off: it is about one intent, and whoever gets the error may be
+// carrying out another.
+func unmarked(err error) error {
+	if marked, ok := err.(*noEffect); ok { //nolint:errorlint // only the outermost can be taken off
+		return marked.err
+	}
+	return err
+}
+
+// storedCodes are those of final answers: the same request gets the same one again.
+var storedCodes = []codes.Code{
+	codes.OK, codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.FailedPrecondition, codes.OutOfRange,
+}
+
+// An ending is what the end of an attempt means for its key: an outcome that answers every
+// repeat, or the effect to release it with.
+type ending struct {
+	outcome *store.Outcome
+	effect  store.Effect // if there is no outcome
+}
+
+var unknown = ending{effect: store.EffectUnknown}
+
+// failed says what an error of whoever acted means. What is not known to be final or to
+// have had no effect is unknown.
+func failed(err error, noEffectCodes []codes.Code) ending {
+	var marked *noEffect
+	st := statusOf(err)
+	switch {
+	case errors.As(err, &marked):
+		return ending{effect: store.EffectNone}
+	case madeByIdemd(st): // a refusal of idemd further on is no outcome: it can change
+		return unknown
+	case slices.Contains(noEffectCodes, st.Code()):
+		return ending{effect: store.EffectNone}
+	case !slices.Contains(storedCodes, st.Code()):
+		return unknown
+	}
+	b, err := proto.Marshal(st.Proto())
+	if err != nil {
+		return unknown
+	}
+	return ending{outcome: &store.Outcome{Status: b}}
+}
+
+// statusOf returns the status that a gRPC server sends for an error of its handler.
+func statusOf(err error) *status.Status {
+	st, ok := status.FromError(err)
+	if !ok {
+		return status.FromContextError(err)
+	}
+	return st
+}
+
+func madeByIdemd(st *status.Status) bool {
+	for _, detail := range st.Details() {
+		if info, ok := detail.(*errdetails.ErrorInfo); ok && info.GetDomain() == storepb.Domain {
+			return true
+		}
+	}
+	return false
+}
+
+// failureOf is the error that a stored outcome holds; nil if it holds a success.
+func failureOf(o *store.Outcome) error {
+	if len(o.Status) == 0 {
+		return nil
+	}
+	st := &rpcstatus.Status{}
+	if err := proto.Unmarshal(o.Status, st); err != nil {
+		return store.Refuse(store.ErrRecordCorrupt, "the stored outcome holds no google.rpc.Status; it was not made by this client")
+	}
+	return status.FromProto(st).Err()
+}
+
+// withoutBody is what is stored instead of an outcome that is too large: that it ended, and
+// how, but not with which answer.
+func withoutBody(o *store.Outcome) *store.Outcome {
+	short := &store.Outcome{BodyType: o.BodyType, BodyOmitted: true}
+	if len(o.Status) == 0 {
+		return short
+	}
+	st := &rpcstatus.Status{}
+	if err := proto.Unmarshal(o.Status, st); err != nil {
+		st.Code = int32(codes.Unknown)
+	}
+	const text = "the status was too large to store"
+	short.Status, _ = proto.Marshal(&rpcstatus.Status{Code: st.GetCode(), Message: text}) // cannot fail
+	return short
+}

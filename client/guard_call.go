@@ -1,0 +1,146 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/storepb"
+)
+
+// The metadata of guarded calls.
+const (
+	// MetadataKey carries the key of a call.
+	MetadataKey = "idempotency-key"
+	// MetadataIntentTime carries when the intent was first made, in RFC 3339; see [IntentTime].
+	MetadataIntentTime = "idempotency-intent-time"
+	// MetadataReplayed is a response header: "true" if the response is that of an earlier call.
+	MetadataReplayed = "idempotency-replayed"
+	// MetadataNotRecorded is a response trailer: "true" if the response is not stored yet,
+	// so that a repeat may be told to wait.
+	MetadataNotRecorded = "idempotency-not-recorded"
+)
+
+// keyID returns the key of the call; empty if it has none.
+func (c *guarded) keyID(ctx context.Context) (string, error) {
+	id, err := oneValue(ctx, MetadataKey)
+	if err != nil || c.method.keyField == nil {
+		return id, err
+	}
+	field := c.requestField(c.method.keyField)
+	switch {
+	case id == "" || field == id:
+		return field, nil
+	case field == "":
+		return id, nil
+	default:
+		return "", store.Refuse(store.ErrInvalidArgument, fmt.Sprintf("metadata %q and the request's %s differ; send one key, or the same in both", MetadataKey, c.method.keyField.Name()))
+	}
+}
+
+func (c *guarded) requestField(field protoreflect.FieldDescriptor) string {
+	m, ok := c.request.(proto.Message)
+	if !ok || m.ProtoReflect().Descriptor() != field.ContainingMessage() {
+		return ""
+	}
+	return m.ProtoReflect().Get(field).String()
+}
+
+// oneValue returns the value of request metadata; empty if there is none.
+func oneValue(ctx context.Context, name string) (string, error) {
+	values := slices.Compact(slices.Clone(metadata.ValueFromIncomingContext(ctx, name)))
+	switch len(values) {
+	case 0:
+		return "", nil
+	case 1:
+		return values[0], nil
+	default:
+		return "", store.Refuse(store.ErrInvalidArgument, fmt.Sprintf("metadata %q has %d values; send one", name, len(values)))
+	}
+}
+
+func intentTime(ctx context.Context) (time.Time, error) {
+	text, err := oneValue(ctx, MetadataIntentTime)
+	if err != nil || text == "" {
+		return time.Time{}, err
+	}
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return time.Time{}, store.Refuse(store.ErrInvalidArgument, fmt.Sprintf("metadata %q is not a time of RFC 3339, such as 2026-11-29T12:00:00Z", MetadataIntentTime))
+	}
+	return t, nil
+}
+
+// entity asks who owns the key.
+func (c *guarded) entity(ctx context.Context) (string, error) {
+	if c.guard.options.noOwner {
+		return "", nil
+	}
+	owner, err := c.guard.options.owner(ctx)
+	if err == nil {
+		return owner, nil
+	}
+	if _, ok := status.FromError(err); ok {
+		return "", err
+	}
+	return "", status.Error(codes.Unauthenticated, "who owns the idempotency key could not be established")
+}
+
+func (c *guarded) fingerprint() (store.Fingerprint, error) {
+	m, ok := c.request.(proto.Message)
+	if !ok {
+		return store.Fingerprint{}, store.Refuse(store.ErrInternal, fmt.Sprintf("a %T cannot be guarded: it is no protobuf message", c.request))
+	}
+	return c.method.print.Fingerprint(m)
+}
+
+// replay gives a repeat what the first call got.
+func (c *guarded) replay(ctx context.Context, o *store.Outcome) (any, error) {
+	header := metadataOf(o.Header)
+	header.Set(MetadataReplayed, "true")
+	if err := grpc.SetHeader(ctx, header); err != nil {
+		return nil, err
+	}
+	if err := grpc.SetTrailer(ctx, metadataOf(o.Trailer)); err != nil {
+		return nil, err
+	}
+	if err := failureOf(o); err != nil {
+		return nil, err
+	}
+	response, err := c.storedResponse(o)
+	if err != nil {
+		return nil, storepb.ToStatus(err).Err()
+	}
+	return response, nil
+}
+
+func (c *guarded) storedResponse(o *store.Outcome) (proto.Message, error) {
+	if o.BodyOmitted {
+		return nil, outcomeOmitted()
+	}
+	name := c.method.descriptor.Output().FullName()
+	if err := checkType(o, string(name)); err != nil {
+		return nil, err
+	}
+	kind, err := protoregistry.GlobalTypes.FindMessageByName(name)
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	response := kind.New().Interface()
+	return response, unreadable(proto.Unmarshal(o.Body, response))
+}
+
+func markNotRecorded(ctx context.Context) {
+	// It fails only on a context that gRPC did not make; there is nobody to tell then.
+	_ = grpc.SetTrailer(ctx, metadata.Pairs(MetadataNotRecorded, "true"))
+}

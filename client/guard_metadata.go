@@ -1,0 +1,83 @@
+package client
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/idemd/idemd/store"
+)
+
+// captured keeps what a handler sets as response metadata, as far as it is listed.
+type captured struct {
+	grpc.ServerTransportStream
+	context context.Context // for the handler
+	listed  []string
+
+	mu              sync.Mutex
+	header, trailer []store.MetadataEntry
+}
+
+// captureMetadata returns a context for the handler whose metadata is captured.
+func captureMetadata(ctx context.Context, listed []string) *captured {
+	c := &captured{ServerTransportStream: grpc.ServerTransportStreamFromContext(ctx), context: ctx, listed: listed}
+	if c.ServerTransportStream != nil && len(listed) > 0 {
+		c.context = grpc.NewContextWithServerTransportStream(ctx, c)
+	}
+	return c
+}
+
+// SetHeader implements [grpc.ServerTransportStream].
+func (c *captured) SetHeader(md metadata.MD) error {
+	err := c.ServerTransportStream.SetHeader(md)
+	if err == nil {
+		c.keep(&c.header, md)
+	}
+	return err
+}
+
+// SendHeader implements [grpc.ServerTransportStream].
+func (c *captured) SendHeader(md metadata.MD) error {
+	err := c.ServerTransportStream.SendHeader(md)
+	if err == nil {
+		c.keep(&c.header, md)
+	}
+	return err
+}
+
+// SetTrailer implements [grpc.ServerTransportStream].
+func (c *captured) SetTrailer(md metadata.MD) error {
+	err := c.ServerTransportStream.SetTrailer(md)
+	if err == nil {
+		c.keep(&c.trailer, md)
+	}
+	return err
+}
+
+func (c *captured) keep(list *[]store.MetadataEntry, md metadata.MD) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, name := range c.listed {
+		for _, value := range md.Get(name) {
+			*list = append(*list, store.MetadataEntry{Name: name, Value: []byte(value)})
+		}
+	}
+}
+
+// addTo puts what was captured into an outcome.
+func (c *captured) addTo(o *store.Outcome) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o.Header, o.Trailer = slices.Clone(c.header), slices.Clone(c.trailer)
+}
+
+func metadataOf(list []store.MetadataEntry) metadata.MD {
+	md := metadata.MD{}
+	for _, entry := range list {
+		md.Append(entry.Name, string(entry.Value))
+	}
+	return md
+}

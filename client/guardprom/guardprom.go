@@ -1,0 +1,61 @@
+// Package guardprom counts what becomes of guarded calls with Prometheus. It is apart from
+// package client, so that programs which count otherwise need no Prometheus.
+package guardprom
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/idemd/idemd/client"
+)
+
+// Metrics counts events. Pass [Metrics.Count] to [client.OnEvent].
+type Metrics struct {
+	events *prometheus.CounterVec
+	age    *prometheus.HistogramVec
+	ratio  *prometheus.HistogramVec
+}
+
+// New makes metrics and registers them:
+//
+//   - idemd_guard_events_total (namespace, scope, event, observed): see [client.EventKind].
+//     Watch mismatch, unresolved, store_down, failed_open, recording_failed, lease_lost.
+//   - idemd_guard_repeat_age_seconds (namespace, scope): how old the outcome of a repeat was.
+//   - idemd_guard_repeat_age_ratio (namespace, scope): the same as a fraction of retention;
+//     near 1 means that retention is too short.
+func New(registerer prometheus.Registerer) (*Metrics, error) {
+	m := &Metrics{
+		events: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "idemd_guard_events_total", Help: "What became of guarded calls.",
+		}, []string{"namespace", "scope", "event", "observed"}),
+		age: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "idemd_guard_repeat_age_seconds", Help: "How old the outcome was when a repeat was caught.",
+			Buckets: prometheus.ExponentialBuckets(0.1, 4, 12),
+		}, []string{"namespace", "scope"}),
+		ratio: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "idemd_guard_repeat_age_ratio", Help: "How old the outcome was when a repeat was caught, as a fraction of its retention.",
+			Buckets: prometheus.LinearBuckets(0.1, 0.1, 10),
+		}, []string{"namespace", "scope"}),
+	}
+	for _, c := range [...]prometheus.Collector{m.events, m.age, m.ratio} {
+		if err := registerer.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// Count counts one event. It may be called by any number of goroutines.
+func (m *Metrics) Count(e client.Event) {
+	observed := "false"
+	if e.Observed {
+		observed = "true"
+	}
+	m.events.WithLabelValues(e.Namespace, e.Scope, e.Kind.String(), observed).Inc()
+	if e.Kind != client.EventReplayed {
+		return
+	}
+	m.age.WithLabelValues(e.Namespace, e.Scope).Observe(e.Age.Seconds())
+	if e.Retention > 0 {
+		m.ratio.WithLabelValues(e.Namespace, e.Scope).Observe(e.Age.Seconds() / e.Retention.Seconds())
+	}
+}

@@ -1,0 +1,208 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/descriptorpb"
+
+	"github.com/idemd/idemd/client/fingerprint"
+	optionsv1 "github.com/idemd/idemd/proto/idemd/options/v1"
+	"github.com/idemd/idemd/store"
+)
+
+// Policy says how a method is guarded. The zero Policy guards the calls that carry a key.
+//
+// A service author declares it in the .proto with the option idemd.options.v1.idempotency,
+// or whoever runs the server gives it with [Method], which wins. What only code can say
+// (FailOpen, Recover) has no place in the .proto.
+type Policy struct {
+	// Required refuses calls without a key. Without it they act unguarded, and are counted.
+	Required bool
+	// Lease, Hold and Wait are as the options of [Do] of these names.
+	Lease time.Duration
+	Hold  bool
+	Wait  time.Duration
+	// NoEffect lists the codes with which this method says that nothing happened. By
+	// default there are none: a code proves nothing, and the key lapses as unknown.
+	NoEffect []codes.Code
+	// FingerprintExclude lists request fields that may differ between repeats, such as
+	// "trace.id". The field that holds the key is always left out.
+	FingerprintExclude []string
+	// KeyField is the request field, a string, that holds the key if the call's metadata
+	// has none. The default is request_id, if there is one (AIP-155).
+	KeyField string
+	// FailOpen lets a call act unguarded if the store does not answer. The default is to
+	// refuse it: UNAVAILABLE.
+	FailOpen bool
+	// Recover finds out what an earlier attempt did before the handler runs; see [RecoverCall].
+	Recover RecoverHook
+}
+
+// RecoverHook is made by [RecoverCall].
+type RecoverHook func(ctx context.Context, request any, a *Attempt) (response any, found bool, err error)
+
+// RecoverCall has find asked, whenever an earlier attempt may have acted, before the
+// handler runs; which it does only if nothing was found. find looks the effect up by the
+// caller's own reference. An error from it leaves what happened unknown.
+func RecoverCall[Request, Response proto.Message](find func(ctx context.Context, request Request, a *Attempt) (response Response, found bool, err error)) RecoverHook {
+	return func(ctx context.Context, request any, a *Attempt) (any, bool, error) {
+		req, ok := request.(Request)
+		if !ok {
+			return nil, false, fmt.Errorf("the recover hook is for a %T, the request is a %T", req, request)
+		}
+		return find(ctx, req, a)
+	}
+}
+
+// A method is a gRPC method and how it is guarded.
+type method struct {
+	name     string // with its leading slash
+	policy   Policy
+	declared bool // guarded or not, somebody has said so
+	guarded  bool
+	wrong    error // why it cannot be served although it is guarded
+
+	descriptor protoreflect.MethodDescriptor // nil if it is not known
+	keyField   protoreflect.FieldDescriptor  // nil if there is none
+	print      *fingerprint.Digester
+}
+
+// newMethod finds out how a method is guarded. The error is one of set-up.
+func newMethod(name string, o *guardOptions) (*method, error) {
+	m := &method{name: name, descriptor: describe(name)}
+	var err error
+	switch policy, given := o.methods[name]; {
+	case o.unguarded[name]:
+		m.declared = true
+	case given:
+		m.policy, m.declared, m.guarded = policy, true, true
+	default:
+		err = m.declaredInProto()
+	}
+	if err == nil && m.guarded {
+		err = m.prepare()
+	}
+	if err != nil {
+		return m, fmt.Errorf("method %s: %w", name, err)
+	}
+	return m, nil
+}
+
+// describe returns the descriptor of a method that generated code has registered.
+func describe(name string) protoreflect.MethodDescriptor {
+	service, methodName, ok := strings.Cut(strings.TrimPrefix(name, "/"), "/")
+	if !ok {
+		return nil
+	}
+	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service))
+	if err != nil {
+		return nil
+	}
+	sd, ok := d.(protoreflect.ServiceDescriptor)
+	if !ok {
+		return nil
+	}
+	return sd.Methods().ByName(protoreflect.Name(methodName))
+}
+
+// declaredInProto reads the options of the method.
+func (m *method) declaredInProto() error {
+	if m.descriptor == nil {
+		return nil
+	}
+	options, ok := m.descriptor.Options().(*descriptorpb.MethodOptions)
+	if !ok || options == nil {
+		return nil
+	}
+	if options.GetIdempotencyLevel() == descriptorpb.MethodOptions_NO_SIDE_EFFECTS {
+		m.declared = true
+		return nil
+	}
+	if !proto.HasExtension(options, optionsv1.E_Idempotency) {
+		return nil
+	}
+	declared, _ := proto.GetExtension(options, optionsv1.E_Idempotency).(*optionsv1.Idempotency)
+	m.declared, m.guarded = true, !declared.GetUnguarded()
+	var err error
+	m.policy, err = policyFromProto(declared)
+	return err
+}
+
+func policyFromProto(o *optionsv1.Idempotency) (Policy, error) {
+	noEffect, err := codesOf(o.GetNoEffectCodes())
+	return Policy{
+		Required:           o.GetRequired(),
+		Lease:              o.GetLease().AsDuration(),
+		Hold:               o.GetLapsePolicy() == optionsv1.LapsePolicy_LAPSE_POLICY_HOLD,
+		Wait:               o.GetWait().AsDuration(),
+		NoEffect:           noEffect,
+		FingerprintExclude: o.GetFingerprintExclude(),
+		KeyField:           o.GetKeyField(),
+	}, err
+}
+
+// codesOf reads the canonical names of codes, such as UNAVAILABLE.
+func codesOf(names []string) ([]codes.Code, error) {
+	var list []codes.Code
+	for _, name := range names {
+		var code codes.Code
+		if err := code.UnmarshalJSON([]byte(`"` + name + `"`)); err != nil {
+			return nil, fmt.Errorf("no_effect_codes: %q is not the name of a gRPC code, such as UNAVAILABLE", name)
+		}
+		list = append(list, code)
+	}
+	return list, nil
+}
+
+// prepare checks the policy, and makes ready what each call needs.
+func (m *method) prepare() error {
+	if m.descriptor == nil {
+		return fmt.Errorf("it cannot be guarded: no generated protobuf code for it is linked in")
+	}
+	if m.descriptor.IsStreamingClient() || m.descriptor.IsStreamingServer() {
+		return fmt.Errorf("a streaming method cannot be guarded; make it unary, or declare it unguarded and guard what it does with Do")
+	}
+	if slices.Contains(m.policy.NoEffect, codes.OK) {
+		return fmt.Errorf("OK cannot mean that nothing happened")
+	}
+	probe := store.ClaimRequest{Key: store.Key{Namespace: store.DefaultNamespace, ID: "x"}, AttemptID: "x", Lease: m.policy.Lease, Wait: m.policy.Wait}
+	if err := probe.Validate(); err != nil {
+		return err
+	}
+	exclude := slices.Clone(m.policy.FingerprintExclude)
+	field, err := keyField(m.descriptor.Input(), m.policy.KeyField)
+	if err != nil {
+		return err
+	}
+	if field != nil {
+		m.keyField = field
+		exclude = append(exclude, string(field.Name()))
+	}
+	m.print, err = fingerprint.New(m.descriptor.Input(), exclude...)
+	return err
+}
+
+// keyField returns the field of a request that may hold the key; nil if there is none.
+func keyField(request protoreflect.MessageDescriptor, name string) (protoreflect.FieldDescriptor, error) {
+	const byConvention = "request_id"
+	asked := name != ""
+	if !asked {
+		name = byConvention
+	}
+	field := request.Fields().ByName(protoreflect.Name(name))
+	if field != nil && field.Kind() == protoreflect.StringKind && !field.IsList() {
+		return field, nil
+	}
+	if asked {
+		return nil, fmt.Errorf("the key field %q is not a string field of %s", name, request.FullName())
+	}
+	return nil, nil
+}
