@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	idemdv1 "github.com/idemd/idemd/proto/idemd/v1"
 	"github.com/idemd/idemd/store"
@@ -24,6 +26,9 @@ type mute struct {
 
 func (m *mute) Claim(ctx context.Context, req *idemdv1.ClaimRequest) (*idemdv1.ClaimResponse, error) {
 	m.attempts <- req.GetAttemptId()
+	if _, foreign := status.FromError(m.err); foreign && m.err != nil {
+		return nil, m.err
+	}
 	if m.err != nil {
 		return nil, storepb.ToStatus(m.err).Err()
 	}
@@ -50,8 +55,13 @@ func serveMute(t *testing.T, err error) (*mute, string) {
 func TestNoAnswerToAClaim(t *testing.T) {
 	for want, err := range map[string]error{
 		"STORE_UNAVAILABLE: ": store.ErrUnavailable,
+		"HOME_UNREACHABLE: ":  store.ErrHomeUnreachable,
 		"INTERNAL: ":          store.ErrInternal,
 		" within 60ms":        nil,
+		// What stands in between knows nothing of the key.
+		"answered INTERNAL: from a proxy":           status.Error(codes.Internal, "from a proxy"),
+		"answered ABORTED: from a proxy":            status.Error(codes.Aborted, "from a proxy"),
+		"answered RESOURCE_EXHAUSTED: from a proxy": status.Error(codes.ResourceExhausted, "from a proxy"),
 	} {
 		m, addr := serveMute(t, err)
 		r := run(t, "claim", "--id=a", "--addr="+addr, "--timeout=50ms", "--wait=10ms")
@@ -59,6 +69,15 @@ func TestNoAnswerToAClaim(t *testing.T) {
 		if attempt := string(<-m.attempts); !strings.HasSuffix(r.stderr, "--attempt "+attempt+"\n") {
 			t.Errorf("the claim was made with %s, and said was %q", attempt, r.stderr)
 		}
+	}
+}
+
+// TestNotSent checks that a status that comes before anything is done is a refusal, whoever
+// made it.
+func TestNotSent(t *testing.T) {
+	for want, code := range map[string]codes.Code{"answered UNIMPLEMENTED: no": codes.Unimplemented, "answered PERMISSION_DENIED: no": codes.PermissionDenied} {
+		_, addr := serveMute(t, status.Error(code, "no"))
+		run(t, "claim", "--id=a", "--addr="+addr).fails(t, exitFailed, want)
 	}
 }
 

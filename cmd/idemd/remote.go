@@ -20,6 +20,7 @@ import (
 
 	"github.com/idemd/idemd/client"
 	"github.com/idemd/idemd/server"
+	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/storepb"
 )
 
@@ -96,8 +97,12 @@ func (f *remoteFlags) explain(err error, limit time.Duration) error {
 		err = fmt.Errorf("no answer from %s within %v", f.Addr, limit)
 	case codes.Canceled:
 		err = errors.New("interrupted before the answer")
-	default:
-		return fmt.Errorf("%s answered %v: %s", f.Addr, codeName(st.Code()), st.Message())
+	default: // not from idemd: unless it must come before anything is done, it says nothing of the key
+		plain := fmt.Errorf("%s answered %v: %s", f.Addr, codeName(st.Code()), st.Message())
+		if errors.Is(storepb.FromStatus(err), store.ErrInvalidArgument) {
+			return plain
+		}
+		err = plain
 	}
 	return exitError{err, exitNoAnswer}
 }
@@ -106,7 +111,7 @@ func (f *remoteFlags) explain(err error, limit time.Duration) error {
 func refusal(reason, message string) error {
 	err := fmt.Errorf("%s: %s", reason, message)
 	switch reason {
-	case "STORE_UNAVAILABLE", "INTERNAL":
+	case "STORE_UNAVAILABLE", "HOME_UNREACHABLE", "INTERNAL":
 		return exitError{err, exitNoAnswer}
 	case "OUTCOME_TOO_LARGE":
 		return fmt.Errorf("%w (store a reference to it, or let an operator raise the namespace's --max-outcome-bytes)", err)
