@@ -1,0 +1,103 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestStory plays the story with each way of guarding, and checks for every order how often
+// it was charged and what each call was answered.
+func TestStory(t *testing.T) {
+	const declined = "the card was declined"
+	guarded := []string{ // the charges, and the answers: c1 is the first charge, and so on
+		"1: c1 (repeat)",
+		"1: c1, 7 × c1 (repeat)",
+		"1: c1, c1 (repeat)",
+		"1: c1, FINGERPRINT_MISMATCH",
+		"1: c1",
+		"0: " + declined + ", " + declined + " (repeat)",
+	}
+	unguarded := []string{
+		"3: c3",
+		"8: c1, c2, c3, c4, c5, c6, c7, c8",
+		"2: c1, c2",
+		"2: c1, c2",
+		"2: c2",
+		"0: 2 × " + declined,
+	}
+	for name, test := range map[string]struct {
+		g    guarding
+		want []string
+	}{
+		"guarded":    {guarding{recover: true}, guarded},
+		"no recover": {guarding{}, withFifth(guarded, "1: an earlier attempt may have charged: look at the provider before anything else")},
+		"hold":       {guarding{recover: true, hold: true}, withFifth(guarded, "1: KEY_UNRESOLVED")},
+		"unguarded":  {guarding{off: true}, unguarded},
+		"observe":    {guarding{observe: true, recover: true}, unguarded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			lines, err := playIn(t.Context(), t.TempDir(), test.g)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, l := range lines {
+				if got := inShort(l); got != test.want[i] {
+					t.Errorf("%s: %s: got %q, want %q", l.scene.order, l.scene.what, got, test.want[i])
+				}
+			}
+			if len(lines) != len(test.want) {
+				t.Errorf("%d lines, want %d", len(lines), len(test.want))
+			}
+		})
+	}
+}
+
+func withFifth(lines []string, fifth string) []string {
+	lines = slices.Clone(lines)
+	lines[4] = fifth
+	return lines
+}
+
+// inShort writes a line with numbers for the ids of its charges, which are drawn.
+func inShort(l line) string {
+	text := summary(l.answers)
+	for i, c := range l.charges {
+		text = strings.ReplaceAll(text, c.GetId(), fmt.Sprintf("c%d", i+1))
+	}
+	if l.scene.what == sentAtOnce { // nobody knows in which order those came
+		parts := strings.Split(text, ", ")
+		slices.Sort(parts)
+		text = strings.Join(parts, ", ")
+		text = strings.Replace(text, "7 × c1 (repeat), c1", "c1, 7 × c1 (repeat)", 1)
+	}
+	return fmt.Sprintf("%d: %s", len(l.charges), text)
+}
+
+// TestCommands tells the story as the commands do, in one process and over two.
+func TestCommands(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	if err := run(t.Context(), nil, &out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"with the guard\n",
+		`(?m)^order-2   sent eight times at once +1 +ch_[A-Z2-7]{6}, 7 × ch_[A-Z2-7]{6} \(repeat\)$`,
+		"without it",
+		`(?m)^order-3   tapped twice +2 +ch_[A-Z2-7]{6}, ch_[A-Z2-7]{6}$`,
+		`(?m)^the guard's events: granted 6, takeover 1, replayed 11, mismatch 1, recorded 6, unknown 1$`,
+	} {
+		if !regexp.MustCompile(want).MatchString(out.String()) {
+			t.Errorf("the output does not match %q:\n%s", want, &out)
+		}
+	}
+	for _, args := range [][]string{{"sever"}, {"server", "x"}, {"--unguarded", "x"}, {"caller", "--ledger"}} {
+		if err := run(t.Context(), args, &out); err == nil {
+			t.Errorf("%q is accepted", args)
+		}
+	}
+}
