@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -94,7 +95,7 @@ func newerFormat(t *testing.T, dir string) {
 	}
 	// The last line is a checksum, so that a damaged file is not taken for a newer one.
 	lines, _, found := strings.Cut(string(text), "crc ")
-	newer := strings.Replace(lines, "format 1\n", "format 999\n", 1)
+	newer := regexp.MustCompile(`(?m)^format \d+$`).ReplaceAllString(lines, "format 999")
 	if newer == lines || !found {
 		t.Fatalf("no format or checksum in %q", text)
 	}
