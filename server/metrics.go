@@ -26,6 +26,7 @@ type Registry interface {
 //	commit_operations, commit_sync_seconds       what one commit of the store held, and how
 //	                                             long its sync took
 //	commit_bytes_total                           what all commits of the store wrote
+//	wall_ahead_seconds                           how far the wall clock is ahead of the store's
 //	panics_total                                 calls that panicked
 //	refused_connections_total                    connections closed because too many were open
 //
@@ -49,6 +50,7 @@ type Metrics struct {
 	commitOperations prometheus.Histogram
 	commitBytes      prometheus.Counter
 	commitSync       prometheus.Histogram
+	wallAhead        prometheus.Gauge
 
 	namespaces sync.Map // name → *namespaceMetrics, of namespaces that exist
 	unknown    *namespaceMetrics
@@ -89,13 +91,15 @@ func NewMetrics(registry Registry) (*Metrics, error) {
 			"Bytes that the store has committed.")),
 		commitSync: prometheus.NewHistogram(histogram("idemd_commit_sync_seconds",
 			"How long the sync of one commit took.", latencyBuckets)),
+		wallAhead: prometheus.NewGauge(prometheus.GaugeOpts{Name: "idemd_wall_ahead_seconds",
+			Help: "How far the wall clock is ahead of the store's."}),
 	}
 	latency := prometheus.NewHistogramVec(histogram("idemd_store_seconds",
 		"How long the backend took.", latencyBuckets), []string{"operation"})
 	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "idemd_waiting_claims",
 		Help: "Claims that wait for another attempt now."}, m.waitingClaims)
 	for _, c := range []prometheus.Collector{m.answers, m.incomparable, m.repeatAge, m.repeatRatio,
-		m.panics, m.refusedConnections, m.commitOperations, m.commitBytes, m.commitSync, latency, waiting} {
+		m.panics, m.refusedConnections, m.commitOperations, m.commitBytes, m.commitSync, m.wallAhead, latency, waiting} {
 		if err := registry.Register(c); err != nil {
 			return nil, err
 		}
@@ -114,6 +118,9 @@ func (m *Metrics) ObserveCommit(ops, bytes int, sync time.Duration) {
 	m.commitBytes.Add(float64(bytes))
 	m.commitSync.Observe(sync.Seconds())
 }
+
+// ObserveWall notes how far the wall clock is ahead of the store's.
+func (m *Metrics) ObserveWall(ahead time.Duration) { m.wallAhead.Set(ahead.Seconds()) }
 
 func (m *Metrics) waitingClaims() float64 {
 	if count := m.waiting.Load(); count != nil {

@@ -188,6 +188,10 @@ func TestWaitingClaimsAndCommitsAreMeasured(t *testing.T) {
 	r := newRig(t, newMemory())
 	r.config.Metrics.ObserveCommit(16, 4000, 2*time.Millisecond)
 	r.config.Metrics.ObserveCommit(8, 3000, 3*time.Millisecond)
+	r.config.Metrics.ObserveWall(-90 * time.Minute)
+	if got := r.samples("idemd_wall_ahead_seconds")[""]; got != -5400 {
+		t.Errorf("the wall clock is %v s ahead, want -5400", got)
+	}
 	if ops, sync := r.sum("idemd_commit_operations"), r.sum("idemd_commit_sync_seconds"); ops != 24 || sync != 0.005 {
 		t.Errorf("commits of %v operations, %v s", ops, sync)
 	}

@@ -56,6 +56,9 @@ func (c *SteadyClock) Now() time.Time {
 	return c.now.Truncate(time.Microsecond)
 }
 
+// Wall returns the wall clock that this one is off from, as it stands.
+func (c *SteadyClock) Wall() time.Time { return c.source.Wall().UTC().Round(0) }
+
 // SystemClock is the operating system's clock.
 type SystemClock struct{}
 

@@ -80,6 +80,15 @@ func TestSteadyClockStartsAtTheFloor(t *testing.T) {
 	}
 }
 
+func TestSteadyClockTellsTheWall(t *testing.T) {
+	source := storetest.NewClock()
+	clock := store.NewSteadyClock(source, time.Time{})
+	source.StepWall(2 * time.Hour)
+	if got := clock.Wall().Sub(clock.Now()); got != 2*time.Hour {
+		t.Errorf("the wall clock is %v ahead, want the step of 2 h", got)
+	}
+}
+
 func TestSteadyClockHasWholeMicroseconds(t *testing.T) {
 	source := storetest.NewClock()
 	clock := store.NewSteadyClock(source, time.Time{})

@@ -20,8 +20,9 @@
 //
 // Claim, first match wins:
 //
-//  1. bad input, or intent time > now + skew: INVALID_ARGUMENT (KEY_REQUIRED for an empty
-//     id); unknown namespace: NAMESPACE_UNKNOWN
+//  1. bad input, or intent time > max(now, wall) + skew: INVALID_ARGUMENT (KEY_REQUIRED for
+//     an empty id); unknown namespace: NAMESPACE_UNKNOWN. Wall is the wall clock beside the
+//     store's, taken as at most 35 days ahead of it; it counts for nothing else
 //  2. live, and this attempt id is among the ended ones: STALE_ATTEMPT
 //  3. live, not RELEASED, other fingerprint: FINGERPRINT_MISMATCH, revealing nothing. One
 //     that cannot be compared, because both are there but of two versions, is not another
@@ -48,6 +49,9 @@
 // A grant has fence max(previous + 1, now in µs), where previous is that of any stored
 // record, expired or not. It stamps the namespace's lapse policy (HOLD if the Claim asks
 // for it), retention, attempt limit = now + max attempt, lease end = min(now + lease, limit).
+// If intent time - skew > now, which only a wall clock ahead allows, the retention is the
+// longest of the tier and intent time - skew - now, so that no record expires before its
+// intent is too old.
 //
 // Renew, Complete and Release, first match wins, after bad input and unknown namespace:
 //

@@ -23,6 +23,10 @@ const (
 
 	DefaultMaxAttempt = time.Hour
 
+	// MaxWallAhead is how far a wall clock ahead of the store's is believed about intent
+	// times. It bounds how long a wrong one can make records last.
+	MaxWallAhead = 35 * 24 * time.Hour
+
 	// MaxWait bounds ClaimRequest.Wait.
 	MaxWait = 5 * time.Minute
 

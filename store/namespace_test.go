@@ -107,7 +107,7 @@ func TestRecordTimesAreWholeMicroseconds(t *testing.T) {
 	req := store.ClaimRequest{Key: store.Key{Namespace: "n", ID: "k"}, AttemptID: "a"}
 	for _, lease := range []time.Duration{0, time.Second + 1} {
 		req.Lease = lease
-		_, change, err := store.DecideClaim(nil, &ns, req, storetest.Start)
+		_, change, err := store.DecideClaim(nil, &ns, req, storetest.Start, storetest.Start)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,9 +7,10 @@ import (
 )
 
 // DecideClaim is the table's Claim. Old is whatever is stored for the key, expired or
-// not; nil if nothing is. The request must have passed [ClaimRequest.Validate].
-func DecideClaim(old *Record, ns *Namespace, req ClaimRequest, now time.Time) (ClaimAnswer, Change, error) {
-	if err := ns.checkClaim(req, now); err != nil {
+// not; nil if nothing is. The request must have passed [ClaimRequest.Validate]. Now is the
+// store's clock, wall the wall clock beside it.
+func DecideClaim(old *Record, ns *Namespace, req ClaimRequest, now, wall time.Time) (ClaimAnswer, Change, error) {
+	if err := ns.checkClaim(req, now, wall); err != nil {
 		return ClaimAnswer{}, Change{}, err
 	}
 	rec := live(old, now)
@@ -117,13 +118,25 @@ func grant(old *Record, ns *Namespace, req ClaimRequest, now time.Time) *Record 
 		GrantedAt:    now,
 		AttemptLimit: now.Add(ns.MaxAttempt),
 		LapsePolicy:  ns.LapsePolicy,
-		Retention:    ns.Retention,
+		Retention:    ns.retentionFor(req.IntentTime, now),
 	}
 	if req.Hold {
 		next.LapsePolicy = Hold
 	}
 	next.setLeaseEnd(earlier(now.Add(ns.leaseOrDefault(req.Lease)), next.AttemptLimit))
 	return next
+}
+
+// retentionFor is the retention of a grant at now. The wall clock may let an intent be from
+// beyond what the store's clock would. It is too old (see checkHistory) only when retention
+// has passed since, and until then its record must not be forgotten; nor if the namespace's
+// retention has been raised by then.
+func (n *Namespace) retentionFor(intent, now time.Time) time.Duration {
+	beyond := intent.Add(-n.Skew()).Sub(now)
+	if beyond <= 0 { // also if it is not known
+		return n.Retention
+	}
+	return n.Tier.MaxRetention() + (beyond + time.Microsecond - 1).Truncate(time.Microsecond)
 }
 
 func granted(rec *Record, now time.Time) ClaimAnswer {

@@ -123,11 +123,13 @@ func (n *Namespace) Validate() error {
 	)
 }
 
-// checkClaim checks a Claim against the namespace's own limits.
-func (n *Namespace) checkClaim(req ClaimRequest, now time.Time) error {
-	if latest := now.Add(n.Skew()); req.IntentTime.After(latest) {
-		return invalid("intent time %s is in the future; the store's clock says %s and allows %v of skew",
-			req.IntentTime.UTC().Format(time.RFC3339Nano), now.Format(time.RFC3339Nano), n.Skew())
+// checkClaim checks a Claim against the namespace's own limits. Callers take their intent
+// times from wall clocks; the store's clock follows a step of its own only slowly.
+func (n *Namespace) checkClaim(req ClaimRequest, now, wall time.Time) error {
+	present := later(now, earlier(wall, now.Add(MaxWallAhead)))
+	if req.IntentTime.After(present.Add(n.Skew())) {
+		return invalid("intent time %s is in the future; it is %s here and %v of skew are allowed",
+			req.IntentTime.UTC().Format(time.RFC3339Nano), present.Format(time.RFC3339Nano), n.Skew())
 	}
 	switch {
 	case n.Entity == EntityRequired && req.Key.Entity == "":

@@ -147,3 +147,6 @@ func (c *commits) Committed(operations, bytes int, took time.Duration) {
 
 // Damaged implements [pebblestore.Observer]. The store has logged it.
 func (c *commits) Damaged(error) {}
+
+// WallAhead implements [pebblestore.Observer].
+func (c *commits) WallAhead(ahead time.Duration) { c.metrics.ObserveWall(ahead) }

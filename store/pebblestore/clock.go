@@ -1,6 +1,8 @@
 package pebblestore
 
 import (
+	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/idemd/idemd/store"
@@ -11,23 +13,53 @@ import (
 // still for at most this long, at the instant up to which answers may have been given.
 const clockReserve = 50 * time.Millisecond
 
+// clockTolerance is how far off the wall clock may be without a word: the skew of the
+// shortest retention.
+const clockTolerance = store.MinRetention / 10
+
 // clock is the store's clock. It never shows an earlier time than any answer of an earlier
 // run was decided by.
 type clock struct {
-	steady *store.SteadyClock
-	floor  time.Time
+	steady   *store.SteadyClock
+	floor    time.Time
+	observer Observer
+	logger   *slog.Logger
+	off      atomic.Bool // the wall clock is further off than clockTolerance, and that was logged
 }
 
 // resumeClock starts the clock after the newest commit of the run before. It follows the
 // wall clock from then on, and shows newest.until until the wall clock has passed that.
-func resumeClock(source store.ClockSource, newest commitTime) *clock {
-	return &clock{steady: store.NewSteadyClock(source, newest.now), floor: newest.until}
+func resumeClock(opts Options, newest commitTime) *clock {
+	return &clock{steady: store.NewSteadyClock(opts.Source, newest.now), floor: newest.until,
+		observer: opts.Observer, logger: opts.Logger}
 }
 
+// Now is the time that decides.
 func (c *clock) Now() time.Time {
 	now := c.steady.Now()
 	if now.Before(c.floor) {
-		return c.floor
+		now = c.floor
 	}
+	c.compare(now)
 	return now
+}
+
+// Wall is the wall clock.
+func (c *clock) Wall() time.Time { return c.steady.Wall() }
+
+// compare tells how far the wall clock is ahead of now, and logs when that becomes or stops
+// being more than is tolerated.
+func (c *clock) compare(now time.Time) {
+	ahead := c.Wall().Sub(now)
+	c.observer.WallAhead(ahead)
+	off := ahead.Abs() > clockTolerance
+	if !c.off.CompareAndSwap(!off, off) {
+		return
+	}
+	if !off {
+		c.logger.Info("the store's clock agrees with the wall clock again", "wall_ahead", ahead)
+		return
+	}
+	c.logger.Warn("the wall clock has stepped away from the store's, which decides, expires nothing early and corrects itself by 500 µs a second; "+
+		"a restart follows a wall clock that is ahead at once", "wall_ahead", ahead)
 }

@@ -89,7 +89,7 @@ func decide(old row, ns *store.Namespace, req any, now time.Time) (row, string) 
 	)
 	switch req := req.(type) {
 	case store.ClaimRequest:
-		answer, change, err = store.DecideClaim(old.Record, ns, req, now)
+		answer, change, err = store.DecideClaim(old.Record, ns, req, now, now)
 	case store.RenewRequest:
 		answer, change, err = store.DecideRenew(old.Record, ns, req, now)
 	case store.CompleteRequest:

@@ -251,7 +251,7 @@ func TestClockNeverGoesBackOverACrash(t *testing.T) {
 
 func TestResumedClockStandsStillUntilTheWallHasCaughtUp(t *testing.T) {
 	source := storetest.NewClock()
-	c := resumeClock(source, commitTime{now: storetest.Start, until: storetest.Start.Add(clockReserve)})
+	c := resumeClock(Options{Source: source}.withDefaults(), commitTime{now: storetest.Start, until: storetest.Start.Add(clockReserve)})
 	for _, want := range []time.Duration{clockReserve, clockReserve, clockReserve + 10*time.Millisecond} {
 		if got := c.Now(); !got.Equal(storetest.Start.Add(want)) {
 			t.Errorf("the clock shows start + %v, want + %v", got.Sub(storetest.Start), want)
@@ -293,6 +293,8 @@ type damageCounter struct {
 }
 
 func (c *damageCounter) Committed(int, int, time.Duration) {}
+
+func (c *damageCounter) WallAhead(time.Duration) {}
 
 func (c *damageCounter) Damaged(error) {
 	c.mu.Lock()

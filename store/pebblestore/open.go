@@ -217,7 +217,7 @@ func (o *opener) create() error {
 		return err
 	}
 	o.id = newIdentity()
-	now := resumeClock(o.opts.Source, commitTime{}).Now()
+	now := resumeClock(o.opts, commitTime{}).Now()
 	first := commitTime{seq: 1, now: now, until: now}
 	if err := o.writeFirstCommit(first); err != nil {
 		return err
@@ -394,7 +394,7 @@ func (o *opener) loop(newest commitTime) (*loop, error) {
 func (o *opener) start(l *loop, m mark) (*Store, error) {
 	s := &Store{
 		opts: o.opts, db: o.db, lock: o.lock, waitSpare: o.waitSpare, pruner: o.pruner,
-		intake: newIntake(), clock: resumeClock(o.opts.Source, l.newest), settled: newSettled(o.opts.CacheBytes / 2), failed: make(chan struct{}),
+		intake: newIntake(), clock: resumeClock(o.opts, l.newest), settled: newSettled(o.opts.CacheBytes / 2), failed: make(chan struct{}),
 	}
 	l.s = s
 	s.known.set(l.namespaces, l.newest.seq)

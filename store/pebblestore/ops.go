@@ -39,7 +39,7 @@ func (s *Store) Claim(ctx context.Context, req store.ClaimRequest) (store.ClaimA
 	var answer store.ClaimAnswer
 	err := s.onKey(ctx, classClaim, &req.Key, 0, req.Validate(),
 		func(old *store.Record, ns *store.Namespace, now time.Time) (change store.Change, err error) {
-			answer, change, err = store.DecideClaim(old, ns, req, now)
+			answer, change, err = store.DecideClaim(old, ns, req, now, s.clock.Wall())
 			return change, err
 		})
 	if err != nil {

@@ -50,12 +50,16 @@ type Observer interface {
 	Committed(operations, bytes int, took time.Duration)
 	// Damaged: a stored value was found damaged or unreadable.
 	Damaged(err error)
+	// WallAhead: the store read its clock, and the wall clock is ahead of it by that much,
+	// or behind if it is negative.
+	WallAhead(ahead time.Duration)
 }
 
 type noObserver struct{}
 
 func (noObserver) Committed(int, int, time.Duration) {}
 func (noObserver) Damaged(error)                     {}
+func (noObserver) WallAhead(time.Duration)           {}
 
 func (o Options) withDefaults() Options {
 	if o.MemTableBytes == 0 {

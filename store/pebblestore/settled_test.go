@@ -31,7 +31,7 @@ func repeated(t *testing.T, s *Store, id string) bool {
 	t.Helper()
 	req := testClaim(id, "b")
 	done, err := s.repeat(&req.Key, req.Key.Digest(), func(old *store.Record, ns *store.Namespace, now time.Time) (store.Change, error) {
-		_, change, err := store.DecideClaim(old, ns, req, now)
+		_, change, err := store.DecideClaim(old, ns, req, now, now)
 		return change, err
 	})
 	if err != nil {

@@ -179,6 +179,24 @@ var faults = []fault{
 		}
 		return answer, err
 	}},
+	{name: "a wall clock ahead leaves the retention as it is", catchers: []string{"S10 nor one"}, claim: func(f *faulty, req store.ClaimRequest, next claimFunc) (store.ClaimAnswer, error) {
+		answer, err := next(req)
+		if ns := f.namespaces[req.Key.Namespace]; answer.Granted != nil && req.IntentTime.After(f.clock.Now()) {
+			f.poke(req.Key, func(rec *store.Record) {
+				rec.Retention = ns.Retention
+				if !rec.ExpiresAt.IsZero() {
+					rec.ExpiresAt = rec.LeaseEnd.Add(ns.Retention)
+				}
+			})
+		}
+		return answer, err
+	}},
+	{name: "no intent is ahead of the store's clock", catchers: []string{"S10 nor one", "15 "}, claim: func(f *faulty, req store.ClaimRequest, next claimFunc) (store.ClaimAnswer, error) {
+		if now := f.clock.Now(); req.IntentTime.After(now) {
+			return store.ClaimAnswer{}, store.Refuse(store.ErrInvalidArgument, "")
+		}
+		return next(req)
+	}},
 	{name: "the recovery floor is ignored for what was released", catchers: []string{"S10 a floor covers"}, claim: func(f *faulty, req store.ClaimRequest, next claimFunc) (store.ClaimAnswer, error) {
 		if rec := f.peek(req.Key); rec != nil && rec.State == store.StateReleased && !rec.Expired(f.clock.Now()) {
 			f.liftFloor(req.Key.Namespace)

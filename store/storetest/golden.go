@@ -44,6 +44,8 @@ import (
 //	namespace [retention=] [tier=] [policy=] [lease=] [max-lease=] [max-attempt=] [max-outcome=] [entity=] [floor=]
 //	update-namespace (the same; floor=none lifts it)
 //	at TIME          lets time pass until then
+//	wall DURATION    puts the wall clock that far ahead of the store's; until it is put back
+//	                 no time may pass
 //	use SETUP        runs a setup of setups.txt, or of this file, that is defined before
 //	claim ID fp= [lease=] [hold] [intent=]
 //	renew ID fence= [lease=]
@@ -134,6 +136,8 @@ type goldenRun struct {
 	inst *Instance
 	key  store.Key
 	base time.Time // what +0s means
+
+	wallAhead time.Duration // the wall clock is that far ahead of the store's
 }
 
 func newGoldenRun(t *testing.T, set *goldenSet, inst *Instance, n int) *goldenRun {
@@ -227,7 +231,12 @@ func (r *goldenRun) inspect(key store.Key) store.Inspection {
 	return found
 }
 
-func (r *goldenRun) now() time.Time { return r.inst.Clock.Wall() }
+func (r *goldenRun) now() time.Time { return r.inst.Clock.Wall().Add(-r.wallAhead) }
+
+func (r *goldenRun) stepWall(ahead time.Duration) {
+	r.inst.Clock.StepWall(ahead - r.wallAhead)
+	r.wallAhead = ahead
+}
 
 // prepare runs a command that only sets the scene.
 func (r *goldenRun) prepare(cmd goldenCommand) {
@@ -241,7 +250,14 @@ func (r *goldenRun) prepare(cmd goldenCommand) {
 		if until.Before(r.now()) {
 			r.t.Fatalf("%s: it is %s already", cmd.pos, r.timeText(r.now()))
 		}
+		if r.wallAhead != 0 {
+			r.t.Fatalf("%s: the wall clock is off, and the store's would follow it", cmd.pos)
+		}
 		r.inst.Clock.Advance(until.Sub(r.now()))
+	case "wall":
+		r.inspect(r.key) // has the store read its clock, which would follow for the time since
+		r.stepWall(duration(cmd, "ahead"))
+		r.t.Cleanup(func() { r.stepWall(0) })
 	case "namespace":
 		_, err = r.inst.CreateNamespace(r.t.Context(), r.namespace(cmd, store.Namespace{Name: r.key.Namespace}))
 	case "update-namespace":

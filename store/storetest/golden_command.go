@@ -41,6 +41,7 @@ var goldenVerbs = map[string]goldenVerb{
 	"namespace":        {args: goldenNamespaceArgs},
 	"update-namespace": {args: goldenNamespaceArgs},
 	"at":               {positional: "time", required: []string{"time"}, args: goldenArgs{"time": isTime}},
+	"wall":             {positional: "ahead", required: []string{"ahead"}, args: goldenArgs{"ahead": isDuration}},
 	"use":              {positional: "setup", required: []string{"setup"}, args: goldenArgs{"setup": isText}},
 	"claim": operation("attempt", []string{"attempt", "fp"}, goldenArgs{
 		"attempt": isText, "fp": isFingerprint, "lease": isDuration, "hold": isText, "intent": isTime,

@@ -88,7 +88,7 @@ func (m *Memory) decide(ctx context.Context, key store.Key, valid error,
 // Claim implements [store.Store].
 func (m *Memory) Claim(ctx context.Context, req store.ClaimRequest) (answer store.ClaimAnswer, err error) {
 	err = m.decide(ctx, req.Key, req.Validate(), func(old *store.Record, ns *store.Namespace, now time.Time) (change store.Change, err error) {
-		answer, change, err = store.DecideClaim(old, ns, req, now)
+		answer, change, err = store.DecideClaim(old, ns, req, now, m.clock.Wall())
 		return change, err
 	})
 	return answer, err

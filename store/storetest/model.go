@@ -18,6 +18,7 @@ import (
 // the next fence, and that has long been below the clock when retention has ended.
 type model struct {
 	now     instant
+	ahead   time.Duration // the wall clock is that far ahead of now
 	spaces  map[string]space
 	entries map[store.Key]*entry
 }
@@ -26,6 +27,7 @@ type model struct {
 type space struct {
 	hold       bool
 	retention  time.Duration
+	longest    time.Duration // retention of the tier
 	lease      time.Duration
 	maxLease   time.Duration
 	maxAttempt time.Duration
@@ -77,6 +79,7 @@ type event struct {
 
 const (
 	modelEndedAttempts = 8
+	modelAhead         = 35 * 24 * time.Hour
 	modelEvents        = 32 // of each kind
 	modelEvidence      = 8 << 10
 )
@@ -86,7 +89,7 @@ func newModel(now instant) *model {
 }
 
 func (m *model) clone() *model {
-	c := &model{now: m.now, spaces: m.spaces, entries: maps.Clone(m.entries)}
+	c := &model{now: m.now, ahead: m.ahead, spaces: m.spaces, entries: maps.Clone(m.entries)}
 	for key, e := range c.entries {
 		copied := *e
 		copied.endedAttempts = slices.Clone(e.endedAttempts)
@@ -160,7 +163,7 @@ func staticFault(o call) error {
 
 func (m *model) namespaceFault(ns space, o call) error {
 	switch {
-	case o.Intent != 0 && o.Intent > m.now.add(ns.skew()), o.Lease > ns.maxLease:
+	case o.Intent != 0 && o.Intent > m.now.add(min(max(m.ahead, 0), modelAhead)+ns.skew()), o.Lease > ns.maxLease:
 		return store.ErrInvalidArgument
 	case o.Outcome != nil && outcomeBytes(o.Outcome) > ns.maxOutcome:
 		return store.ErrOutcomeTooLarge
@@ -252,6 +255,9 @@ func (m *model) grant(ns space, e *entry, o call, unsettled bool) {
 	e.limit = m.now.add(ns.maxAttempt)
 	e.leaseEnd = min(m.now.add(ns.leaseFor(o.Lease)), e.limit)
 	e.hold, e.retention = ns.hold || o.Hold, ns.retention
+	if beyond := o.Intent.add(-ns.skew()).since(m.now); o.Intent != 0 && beyond > 0 {
+		e.retention = ns.longest + beyond
+	}
 	e.unsettled, e.released = unsettled, 0
 	e.setExpiry()
 }

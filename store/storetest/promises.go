@@ -31,6 +31,7 @@ var promises = []check{
 	{"S10 a recovery floor stands", on(promiseS10Floor)},
 	{"S10 a floor covers records", on(promiseS10FloorOverRecords)},
 	{"S10 an intent is not forgotten", on(promiseS10Intent)},
+	{"S10 nor one by a wall clock ahead", on(promiseS10WallAhead)},
 	{"S11 everything is linearizable", on(checkLinearizable)},
 	{"L1 claimable at the lease's end", on(promiseL1)},
 	{"L2 re-sent calls converge", promiseL2},

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -68,6 +69,39 @@ func promiseS7Reopen(r *rig) {
 	}
 	r.Clock.Advance(5*time.Second + slack(5*time.Second))
 	r.refuse(renew(takeoverKey, h), store.ErrLeaseExpired)
+}
+
+// promiseS10WallAhead makes intents after the wall clock has stepped ahead. They are not in
+// the future, and are never taken for new again: not when their record would have expired by
+// the store's clock, nor when that has caught up at a restart, nor under a longer retention.
+func promiseS10WallAhead(r *rig) {
+	ns := machineSpaces()[hourTakeover]
+	waiting := store.Key{Namespace: hourTakeover, ID: "held"}
+	r.grant(waiting, "a")
+	r.Clock.StepWall(2 * time.Hour)
+	c := claim(takeoverKey, "a")
+	c.Intent = at(r.Clock.Wall())
+	h := holder{"a", r.do(c, "granted").Fence}
+	r.do(claim(waiting, "b"), "in progress") // nothing else goes by the wall clock
+	r.do(complete(takeoverKey, h, done), "recorded")
+	c.AttemptID = "b"
+	longer := ns
+	longer.retention = time.Hour
+	for i := range 5 * 60 {
+		switch i {
+		case 1:
+			r.updateNamespace(longer.namespace(hourTakeover))
+		case 60:
+			r.Clock.StepWall(-time.Hour)
+		case 90:
+			r.upkeep()
+		}
+		if got := c.perform(r.ctx, r.Backend); got.Kind != "completed" && !errors.Is(got.Refusal, store.ErrKeyExpired) {
+			r.Fatalf("%d min after its intent a repeat gets %s %v", i, got.Kind, got.Refusal)
+		}
+		r.Clock.Advance(time.Minute)
+	}
+	r.refuse(c, store.ErrKeyExpired)
 }
 
 func promiseL1(r *rig) {

@@ -63,11 +63,11 @@ const (
 // one that holds, and the defaults in another tier.
 func machineSpaces() map[string]space {
 	return map[string]space{
-		hourTakeover: {retention: 2 * time.Minute, lease: 10 * time.Second, maxLease: time.Minute,
+		hourTakeover: {retention: 2 * time.Minute, longest: time.Hour, lease: 10 * time.Second, maxLease: time.Minute,
 			maxAttempt: time.Minute, maxOutcome: 64},
-		hourHold: {hold: true, retention: time.Hour, lease: 30 * time.Second, maxLease: 10 * time.Minute,
+		hourHold: {hold: true, retention: time.Hour, longest: time.Hour, lease: 30 * time.Second, maxLease: 10 * time.Minute,
 			maxAttempt: 15 * time.Minute, maxOutcome: 1024},
-		store.DefaultNamespace: {retention: 24 * time.Hour, lease: 30 * time.Second, maxLease: 15 * time.Minute,
+		store.DefaultNamespace: {retention: 24 * time.Hour, longest: 24 * time.Hour, lease: 30 * time.Second, maxLease: 15 * time.Minute,
 			maxAttempt: time.Hour, maxOutcome: 256 << 10},
 	}
 }
@@ -139,11 +139,11 @@ func (m *machine) step(t *rapid.T) {
 	key := rapid.SampledFrom(m.keys).Draw(t, "key")
 	actions := map[string]func(*rapid.T, store.Key){
 		"claim": m.claim, "settle": m.settle, "time": m.time, "again": m.again, "look": m.look,
-		"operator": m.operator, "flaw": m.flaw, "policy": m.policy, "churn": m.churn, "upkeep": m.upkeep,
+		"operator": m.operator, "flaw": m.flaw, "policy": m.policy, "churn": m.churn, "upkeep": m.upkeep, "wall": m.wall,
 	}
 	action := rapid.SampledFrom([]string{
 		"claim", "claim", "claim", "claim", "claim", "settle", "settle", "settle", "settle", "time", "time", "time",
-		"again", "look", "operator", "flaw", "policy", "churn", "upkeep",
+		"again", "look", "operator", "flaw", "policy", "churn", "upkeep", "wall",
 	}).Draw(t, "action")
 	actions[action](t, key)
 }
@@ -187,6 +187,22 @@ func (m *machine) intent(t *rapid.T, ns space) instant {
 		return 0
 	}
 	return bound.add(microseconds.Draw(t, "off"))
+}
+
+// wall claims with an intent time from a wall clock that has stepped. No time passes for the
+// store's clock meanwhile, for that would follow.
+func (m *machine) wall(t *rapid.T, key store.Key) {
+	m.do(call{Kind: opInspect, Key: key})
+	m.model.ahead = rapid.SampledFrom([]time.Duration{time.Minute, 2 * time.Hour, 36 * 24 * time.Hour, -2 * time.Hour}).Draw(t, "wall")
+	m.inst.Clock.StepWall(m.model.ahead)
+	skew := m.model.spaces[key.Namespace].skew()
+	o := call{Kind: opClaim, Key: key, AttemptID: attempts.Draw(t, "attempt"), Fingerprint: fingerprints.Draw(t, "fingerprint")}
+	o.Intent = rapid.SampledFrom([]instant{
+		m.model.now.add(m.model.ahead), m.model.now.add(m.model.ahead + skew), m.model.now.add(modelAhead + skew), m.model.now.add(skew),
+	}).Draw(t, "intent").add(microseconds.Draw(t, "off"))
+	m.do(o)
+	m.inst.Clock.StepWall(-m.model.ahead)
+	m.model.ahead = 0
 }
 
 // settle renews, completes or releases, most often as the holder.
