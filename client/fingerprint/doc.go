@@ -40,13 +40,18 @@
 // are no steps, nor are the fields of a map's entry: a path goes from the map to the
 // fields of its values. Left out are
 //
-//   - excluded fields, whether or not they are present;
+//   - excluded fields, whether or not they are present (what is in them is not looked at);
 //   - unknown fields: those that protobuf keeps as unknown, because they are not in the
 //     message's descriptor, or there with another wire type;
 //   - under an Any, what is inside if it is not understood: the type is not known, or the
 //     content is not of this type, or it lies too deep.
 //
 // A path that leads through another one of the set adds nothing and is dropped from it.
+// Before that, the paths of what is not understood are counted, as the steps of a tree: one
+// that several paths begin with is counted once. If there are more than 1000, the set is
+// the one path of no steps, and nothing of the message is hashed. No request of good faith
+// is like this, and without a bound one could be made that costs seconds.
+//
 // If the set is empty, the version is 1. If not, everything at one of its paths is left
 // out, also where it was understood in another element of a list, and the version says
 // what the set was: the highest bit, and in the other 31 those of the first four bytes
@@ -67,7 +72,7 @@
 // left out of it. Two programs that left out the same paths hashed the same part of the
 // request, so their digests are equal or the requests differ. If they left out others,
 // their versions differ, and [store.Fingerprint.Compare] says that the two cannot be
-// compared, which is never a mismatch, but counted. (Two sets share a version by chance
+// compared, which is never a mismatch, but counted. (Two sets have one version by chance
 // once in 2³¹.) The same holds for excluded fields, whose list may change as well. Most
 // requests have nothing unknown and are of version 1, whatever program saw them: what a
 // rollout costs is the comparison of those requests that use what is new.

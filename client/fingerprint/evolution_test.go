@@ -1,6 +1,7 @@
 package fingerprint
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"strings"
 	"testing"
@@ -226,6 +227,51 @@ func TestManyAnyInOneAnother(t *testing.T) {
 	}
 }
 
+// TestManyUnknownFields: what they cost is bounded. Beyond the bound nothing is understood.
+func TestManyUnknownFields(t *testing.T) {
+	types := loadTypes(t)
+	unknown := func(first, count protowire.Number) []byte {
+		var b []byte
+		for n := first; n < first+count; n++ {
+			b = append(b, varint(n, 1)...)
+		}
+		return b
+	}
+	see := func(parts ...[]byte) store.Fingerprint {
+		return of(t, types, decode(t, types, everything, join(parts...)))
+	}
+	one, other := varint(1, 1), varint(1, 2)
+	differ(t, see(one, unknown(1000, maxNodes)), see(other, unknown(1000, maxNodes)))
+	differ(t, see(one, unknown(1000, maxNodes), unknown(1000, maxNodes)), see(other, unknown(1000, maxNodes))) // the same twice
+	nothing := see(one, unknown(1000, maxNodes+1))
+	for name, f := range map[string]store.Fingerprint{
+		"other value":      see(other, unknown(1000, maxNodes+1)),
+		"many more":        see(unknown(1000, 10*maxNodes)),
+		"other numbers":    see(unknown(2000, maxNodes+1)),
+		"order":            see(unknown(1500, maxNodes), one, unknown(1000, maxNodes)),
+		"in one message":   see(delimited(17, unknown(1000, maxNodes))), // and the step to it
+		"in several":       see(delimited(17, unknown(1000, 500)), delimited(22, unknown(1000, 500))),
+		"in an Any":        see(delimited(29, packed(unknown(1000, maxNodes-1)))), // two steps
+		"and one excluded": of(t, types, decode(t, types, everything, unknown(1000, maxNodes+1)), "text"),
+	} {
+		if f != nothing {
+			t.Errorf("%s: %x, want %x, which says nothing", name, f, nothing)
+		}
+	}
+	for name, f := range map[string]store.Fingerprint{
+		"in one message": see(one, delimited(17, unknown(1000, maxNodes-1))),
+		"in a list":      see(one, delimited(25, unknown(1000, 500)), delimited(25, unknown(1000, maxNodes-1))),
+		"in an Any":      see(one, delimited(29, packed(unknown(1000, maxNodes-2)))),
+	} {
+		if f.Compare(nothing) != store.MatchIncomparable {
+			t.Errorf("%s: nothing is understood, though the bound is not reached", name)
+		}
+	}
+	if sum := sha256.Sum256([]byte(messageDomain)); nothing.Digest != string(sum[:]) {
+		t.Errorf("digest %x, want %x, that of nothing", nothing.Digest, sum)
+	}
+}
+
 // TestUnknownExtension: one that is not linked into the program is an unknown field.
 func TestUnknownExtension(t *testing.T) {
 	all, none := loadTypes(t), new(protoregistry.Types)
@@ -259,9 +305,10 @@ func TestVersionOfPaths(t *testing.T) {
 		{"sorted and once", [][]step{{{number: 30}}, {{number: 4}}, {{number: 30}}}, "2|1 n4|1 n30"},
 		{"shorter first", [][]step{{{number: 1}, {number: 2}}, {{number: 3}}}, "2|1 n3|2 n1 n2"},
 		{"one in another", [][]step{{{number: 1}, {number: 2}}, {{number: 1}}, {{number: 1}, {number: 3}}}, "1|1 n1"},
+		{"the root", [][]step{{}, {{number: 1}}}, "1|0"},
 		{"a type", [][]step{{{number: 5}, {typeName: "a.B"}, {number: 1}}}, "1|3 n5 ta.B n1"},
 	} {
-		set := paths{}
+		var set paths
 		for _, path := range tt.paths {
 			set.add(path)
 		}

@@ -29,7 +29,7 @@ const (
 // of goroutines.
 type Digester struct {
 	name    protoreflect.FullName
-	exclude paths
+	exclude *paths
 	version uint32 // of a message that is understood
 	types   *protoregistry.Types
 }
@@ -66,14 +66,14 @@ func (d *Digester) fingerprint(m protoreflect.Message) store.Fingerprint {
 	w := getWalker(d.types)
 	defer w.put()
 	digest := w.digest(m, d.exclude)
-	if w.unknown == nil {
+	if w.nodes == 0 {
 		return store.Fingerprint{Version: d.version, Digest: digest}
 	}
 	// Not everything was understood. A path that was not understood in one element of a
 	// list may have been in another, and is to be left out everywhere: once more.
-	skip := paths{}
-	skip.addAll(d.exclude, nil)
-	skip.addAll(w.unknown, nil)
+	skip := &paths{end: w.nodes > maxNodes}
+	skip.addAll(d.exclude)
+	skip.addAll(&w.unknown)
 	return store.Fingerprint{Version: skip.version(), Digest: w.digest(m, skip)}
 }
 

@@ -21,58 +21,66 @@ type step struct {
 	typeName protoreflect.FullName
 }
 
-// paths is a set of paths as a tree. A node with nothing below it is the end of a path:
-// all of that field or content is meant. So no path in the set leads through another.
-// A root with nothing below it is the empty set.
-type paths map[step]paths
-
-// has reports whether all that s leads to is in the set, and what of it is if not all.
-func (p paths) has(s step) (all bool, below paths) {
-	below, found := p[s]
-	return found && len(below) == 0, below
+// paths is a set of paths as a tree. What is below the end of a path adds nothing: all of
+// that field or content is meant.
+type paths struct {
+	end   bool
+	below map[step]*paths
 }
 
-// add adds a path of at least one step.
-func (p paths) add(path []step) {
-	last := len(path) - 1
-	for _, s := range path[:last] {
-		below, found := p[s]
-		switch {
-		case !found:
-			below = paths{}
-			p[s] = below
-		case len(below) == 0:
-			return // covered by a shorter path
-		}
-		p = below
+// has returns what of the set is under s, and whether that is all there is under s.
+func (p *paths) has(s step) (all bool, below *paths) {
+	if p == nil {
+		return false, nil
 	}
-	p[path[last]] = paths{}
+	below = p.below[s]
+	return below != nil && below.end, below
 }
 
-// addAll adds the paths of q, whose steps so far are given.
-func (p paths) addAll(q paths, soFar []step) {
-	for s, below := range q {
-		path := append(slices.Clip(soFar), s)
-		if len(below) == 0 {
-			p.add(path)
-		}
-		p.addAll(below, path)
+// under returns the node of s, made if there is none.
+func (p *paths) under(s step) (node *paths, made bool) {
+	node = p.below[s]
+	if node != nil {
+		return node, false
+	}
+	if p.below == nil {
+		p.below = map[step]*paths{}
+	}
+	node = &paths{}
+	p.below[s] = node
+	return node, true
+}
+
+// add adds a path.
+func (p *paths) add(path []step) {
+	for _, s := range path {
+		p, _ = p.under(s)
+	}
+	p.end = true
+}
+
+// addAll adds the paths of q.
+func (p *paths) addAll(q *paths) {
+	p.end = p.end || q.end
+	for s, below := range q.below {
+		node, _ := p.under(s)
+		node.addAll(below)
 	}
 }
 
 // version is that of fingerprints which leave these paths out.
-func (p paths) version() uint32 {
-	if len(p) == 0 {
+func (p *paths) version() uint32 {
+	encoded := p.encoded()
+	if len(encoded) == 0 {
 		return VersionMessage
 	}
-	encoded := p.encoded()
 	b := append([]byte(pathsDomain), number(uint64(len(encoded)))...)
 	sum := sha256.Sum256(append(b, bytes.Join(encoded, nil)...))
 	return partial | binary.BigEndian.Uint32(sum[:])
 }
 
 // encoded returns the paths, encoded and sorted.
-func (p paths) encoded() [][]byte {
+func (p *paths) encoded() [][]byte {
 	list := p.appendEncoded(nil, 0, nil)
 	slices.SortFunc(list, bytes.Compare)
 	return list
@@ -80,13 +88,12 @@ func (p paths) encoded() [][]byte {
 
 // appendEncoded appends each path, in no order, as the count of its steps and the steps.
 // Those that lead to p are given, and how many they are.
-func (p paths) appendEncoded(list [][]byte, depth uint64, soFar []byte) [][]byte {
-	for s, below := range p {
-		encoded := s.append(slices.Clip(soFar))
-		if len(below) == 0 {
-			list = append(list, append(number(depth+1), encoded...))
-		}
-		list = below.appendEncoded(list, depth+1, encoded)
+func (p *paths) appendEncoded(list [][]byte, depth uint64, soFar []byte) [][]byte {
+	if p.end {
+		return append(list, append(number(depth), soFar...))
+	}
+	for s, below := range p.below {
+		list = below.appendEncoded(list, depth+1, s.append(slices.Clip(soFar)))
 	}
 	return list
 }
@@ -101,8 +108,8 @@ func (s step) append(b []byte) []byte {
 func number(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 
 // compile turns paths of field names into a set.
-func compile(desc protoreflect.MessageDescriptor, exclude []string) (paths, error) {
-	set := paths{}
+func compile(desc protoreflect.MessageDescriptor, exclude []string) (*paths, error) {
+	set := &paths{}
 	for _, dotted := range exclude {
 		path, err := resolve(desc, dotted)
 		if err != nil {

@@ -3,6 +3,7 @@ package fingerprint
 import (
 	"bytes"
 	"fmt"
+	"hash"
 	"os"
 	"testing"
 
@@ -135,9 +136,11 @@ func (*recorder) BlockSize() int        { return 1 }
 
 // hashed returns the bytes whose SHA-256 is the digest of a message.
 func hashed(types *protoregistry.Types, m proto.Message) []byte {
-	w := walkers.New().(*walker)
-	w.types, w.hash = types, new(recorder)
-	return []byte(w.digest(m.ProtoReflect(), nil))
+	w := getWalker(types)
+	defer w.put()
+	defer func(h hash.Hash) { w.hash = h }(w.hash)
+	w.hash = new(recorder)
+	return []byte(w.digest(m.ProtoReflect(), &paths{}))
 }
 
 const (

@@ -22,6 +22,11 @@ const (
 	// inside, so without a bound a small request could cost a lot.
 	maxNestedAny = 16
 
+	// maxNodes are how many steps the paths of what is not understood may have, those that
+	// several begin with counted once. Beyond that, nothing of the message is understood.
+	// It bounds what a message made of nothing but unknown fields costs.
+	maxNodes = 1000
+
 	flushAt  = 4 << 10  // bytes are hashed in pieces of about this size
 	keepUpTo = 64 << 10 // a buffer that one large string made larger is not kept
 )
@@ -45,9 +50,17 @@ type walker struct {
 	buf     []byte  // to be hashed
 	fields  []field // populated ones of the messages it is in, innermost last
 	collect func(protoreflect.FieldDescriptor, protoreflect.Value) bool
-	path    []step // where it is
-	anys    int    // how many Any it is in
-	unknown paths  // what it met and did not understand; made when there is any
+	anys    int     // how many Any it is in
+	at      []place // where it is, innermost last
+	unknown paths   // what it met and did not understand
+	nodes   int     // how many nodes that has
+}
+
+// place is a step on the way from the root, and its node among what is not understood.
+// The node is made when it is needed, and then is at hand for all that is below.
+type place struct {
+	step step
+	node *paths
 }
 
 type field struct {
@@ -82,22 +95,24 @@ func (w *walker) put() {
 		w.buf = nil
 	}
 	clear(w.fields[:cap(w.fields)])
-	clear(w.path[:cap(w.path)])
-	w.unknown, w.types = nil, nil
+	clear(w.at[:cap(w.at)])
+	w.types, w.unknown, w.nodes = nil, paths{}, 0
 	walkers.Put(w)
 }
 
 // digest returns the digest of m without what is to be skipped.
-func (w *walker) digest(m protoreflect.Message, skip paths) string {
+func (w *walker) digest(m protoreflect.Message, skip *paths) string {
 	w.hash.Reset()
 	w.buf = append(w.buf[:0], messageDomain...)
-	w.message(m, skip)
+	if !skip.end {
+		w.message(m, skip)
+	}
 	w.flush()
 	w.buf = w.hash.Sum(w.buf[:0])
 	return string(w.buf)
 }
 
-func (w *walker) message(m protoreflect.Message, skip paths) {
+func (w *walker) message(m protoreflect.Message, skip *paths) {
 	if m.Descriptor().FullName() == anyName {
 		w.any(m, skip)
 		return
@@ -115,14 +130,14 @@ func (w *walker) message(m protoreflect.Message, skip paths) {
 	w.number(0)
 }
 
-func (w *walker) field(f field, skip paths) {
+func (w *walker) field(f field, skip *paths) {
 	s := step{number: f.desc.Number()}
 	all, below := skip.has(s)
 	if all {
 		return
 	}
 	w.number(uint64(s.number))
-	w.path = append(w.path, s)
+	w.at = append(w.at, place{step: s})
 	switch {
 	case f.desc.IsList():
 		w.list(f.desc, f.value.List(), below)
@@ -131,10 +146,10 @@ func (w *walker) field(f field, skip paths) {
 	default:
 		w.single(f.desc, f.value, below)
 	}
-	w.path = w.path[:len(w.path)-1]
+	w.at = w.at[:len(w.at)-1]
 }
 
-func (w *walker) list(desc protoreflect.FieldDescriptor, list protoreflect.List, skip paths) {
+func (w *walker) list(desc protoreflect.FieldDescriptor, list protoreflect.List, skip *paths) {
 	w.buf = append(w.buf, classList)
 	w.number(uint64(list.Len()))
 	for i := range list.Len() {
@@ -142,7 +157,7 @@ func (w *walker) list(desc protoreflect.FieldDescriptor, list protoreflect.List,
 	}
 }
 
-func (w *walker) mapping(desc protoreflect.FieldDescriptor, m protoreflect.Map, skip paths) {
+func (w *walker) mapping(desc protoreflect.FieldDescriptor, m protoreflect.Map, skip *paths) {
 	entries := make([]entry, 0, m.Len())
 	m.Range(func(key protoreflect.MapKey, value protoreflect.Value) bool {
 		entries = append(entries, entry{appendScalar(nil, desc.MapKey().Kind(), key.Value()), value})
@@ -158,7 +173,7 @@ func (w *walker) mapping(desc protoreflect.FieldDescriptor, m protoreflect.Map, 
 }
 
 // single walks what is neither list nor map, though it may be an element of one.
-func (w *walker) single(desc protoreflect.FieldDescriptor, value protoreflect.Value, skip paths) {
+func (w *walker) single(desc protoreflect.FieldDescriptor, value protoreflect.Value, skip *paths) {
 	if desc.Message() != nil {
 		w.message(value.Message(), skip)
 	} else {
@@ -170,7 +185,7 @@ func (w *walker) single(desc protoreflect.FieldDescriptor, value protoreflect.Va
 }
 
 // any walks what is inside an Any, so that the bytes it was packed into do not count.
-func (w *walker) any(m protoreflect.Message, skip paths) {
+func (w *walker) any(m protoreflect.Message, skip *paths) {
 	w.noteUnknown(m.GetUnknown())
 	fields := m.Descriptor().Fields()
 	url := m.Get(fields.ByNumber(1)).String()
@@ -183,20 +198,21 @@ func (w *walker) any(m protoreflect.Message, skip paths) {
 	if all || name == "" && len(content) == 0 {
 		return
 	}
-	w.path = append(w.path, s)
-	w.anys++
-	if inside := w.open(s.typeName, content); inside != nil {
-		w.message(inside, below)
-	} else {
-		w.note(w.path)
+	inside := w.open(s.typeName, content)
+	if inside == nil {
+		w.note(s)
+		return
 	}
+	w.at = append(w.at, place{step: s})
+	w.anys++
+	w.message(inside, below)
 	w.anys--
-	w.path = w.path[:len(w.path)-1]
+	w.at = w.at[:len(w.at)-1]
 }
 
 // open returns what is inside an Any, nil if it is not understood.
 func (w *walker) open(name protoreflect.FullName, content []byte) protoreflect.Message {
-	if w.anys > maxNestedAny {
+	if w.anys >= maxNestedAny {
 		return nil
 	}
 	t, err := w.types.FindMessageByName(name)
@@ -218,17 +234,41 @@ func (w *walker) noteUnknown(unknown protoreflect.RawFields) {
 			n, size = 0, len(unknown)
 		}
 		unknown = unknown[size:]
-		w.path = append(w.path, step{number: n})
-		w.note(w.path)
-		w.path = w.path[:len(w.path)-1]
+		w.note(step{number: n})
 	}
 }
 
-func (w *walker) note(path []step) {
-	if w.unknown == nil {
-		w.unknown = paths{}
+// note notes that what s leads to from here is not understood.
+func (w *walker) note(s step) {
+	if w.nodes > maxNodes {
+		return // enough is known
 	}
-	w.unknown.add(path)
+	w.under(w.here(), s).end = true
+}
+
+// here returns the node of where the walker is.
+func (w *walker) here() *paths {
+	known := len(w.at) // places that have their node
+	for known > 0 && w.at[known-1].node == nil {
+		known--
+	}
+	node := &w.unknown
+	if known > 0 {
+		node = w.at[known-1].node
+	}
+	for i := known; i < len(w.at); i++ {
+		node = w.under(node, w.at[i].step)
+		w.at[i].node = node
+	}
+	return node
+}
+
+func (w *walker) under(node *paths, s step) *paths {
+	below, made := node.under(s)
+	if made {
+		w.nodes++
+	}
+	return below
 }
 
 func (w *walker) number(n uint64) { w.buf = binary.BigEndian.AppendUint64(w.buf, n) }
