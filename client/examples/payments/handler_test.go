@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/pebblestore"
+)
+
+// TestHandlerOutlivesItsLease: while the handler runs the lease is renewed, so a repeat is
+// told to wait even when the first lease is long over.
+func TestHandlerOutlivesItsLease(t *testing.T) {
+	t.Parallel()
+	charged, finish := make(chan struct{}), make(chan struct{})
+	s := startService(t, func(ctx context.Context, l *ledger, e entry) (entry, error) {
+		e, err := l.charge(ctx, e)
+		close(charged)
+		<-finish
+		if err == nil {
+			err = ctx.Err()
+		}
+		return e, err
+	})
+	first := make(chan answer, 1)
+	go func() { first <- chargeOnce(t.Context(), s.addr, "order-1") }()
+	<-charged
+	granted := s.record(t)
+	eventually(t, "the lease that was granted would be over", func() bool {
+		inspection, err := s.store.InspectRecord(t.Context(), keyOf("order-1"))
+		return err == nil && inspection.Now.After(granted.LeaseEnd.Add(time.Second))
+	})
+	impatient, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if a := chargeOnce(impatient, s.addr, "order-1"); status.Code(a.err) != codes.Aborted || refusal(a.err) != "KEY_IN_PROGRESS" {
+		t.Errorf("a repeat meanwhile is answered %v, want ABORTED KEY_IN_PROGRESS", a.err)
+	}
+	close(finish)
+	charges := s.charges(t)
+	if a := <-first; len(charges) != 1 || a.String() != charges[0].ID || charges[0].Fence != granted.Fence {
+		t.Errorf("answered %q, charges %v, want one under fence %d, and the answer", a, charges, granted.Fence)
+	}
+	if rec := s.record(t); rec.State != store.StateCompleted || rec.Fence != granted.Fence || rec.AttemptNumber != 1 {
+		t.Errorf("the record is %+v, want completed by the first attempt", rec)
+	}
+}
+
+// TestCallerDisconnectsAfterTheCharge: that the caller is gone keeps nothing from being
+// recorded, and a repeat gets it.
+func TestCallerDisconnectsAfterTheCharge(t *testing.T) {
+	t.Parallel()
+	ctx, disconnect := context.WithCancel(t.Context())
+	s := startService(t, func(ctx context.Context, l *ledger, e entry) (entry, error) {
+		e, err := l.charge(ctx, e)
+		disconnect()
+		<-ctx.Done() // the server has noticed
+		return e, err
+	})
+	if a := chargeOnce(ctx, s.addr, "order-1"); status.Code(a.err) != codes.Canceled {
+		t.Fatalf("the call that was given up is answered %v, want CANCELED", a.err)
+	}
+	a := dialPayments(t, s.addr).charge(t.Context(), request("order-1"))
+	charges := s.charges(t)
+	if len(charges) != 1 || a.String() != charges[0].ID+" (repeat)" {
+		t.Errorf("a repeat is answered %q, charges %v, want one, and its repeat", a, charges)
+	}
+	if rec := s.record(t); rec.AttemptNumber != 1 {
+		t.Errorf("%d attempts, want 1", rec.AttemptNumber)
+	}
+}
+
+// service is a guarded service in this process, with a lease of a second.
+type service struct {
+	addr, ledger string
+	store        *pebblestore.Store
+}
+
+func startService(t *testing.T, trouble func(context.Context, *ledger, entry) (entry, error)) *service {
+	t.Helper()
+	dir := t.TempDir()
+	s := &service{ledger: filepath.Join(dir, "ledger")}
+	l, err := openLedger(s.ledger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.close() })
+	if s.store, err = pebblestore.Open(filepath.Join(dir, "idemd"), pebblestore.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	waiter := store.NewWaiter(s.store, store.WaiterOptions{})
+	t.Cleanup(waiter.Close)
+	server, err := newServer(waiter, troubled{l, trouble}, guarding{recover: true, lease: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = server.Serve(listener) }() // until GracefulStop
+	t.Cleanup(server.GracefulStop)
+	s.addr = listener.Addr().String()
+	return s
+}
+
+func (s *service) charges(t *testing.T) []entry { return chargesOf(t, s.ledger)["order-1"] }
+
+func (s *service) record(t *testing.T) *store.Record {
+	t.Helper()
+	inspection, err := s.store.InspectRecord(t.Context(), keyOf("order-1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return inspection.Record
+}
