@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/storepb"
@@ -21,10 +20,11 @@ import (
 type CallerOption func(*caller)
 
 // CallGuarded names methods that the server guards, for those whose .proto does not say so.
+// If such a request holds its key in a field other than request_id, give the call that [Key].
 func CallGuarded(methods ...string) CallerOption {
 	return func(c *caller) {
 		for _, name := range methods {
-			c.guarded.Store(name, true)
+			c.named[name] = true
 		}
 	}
 }
@@ -55,7 +55,7 @@ type keyOption struct {
 // in the outgoing metadata that was merely copied from the incoming call is not taken:
 // it names another intent.
 func UnaryClientInterceptor(opts ...CallerOption) grpc.UnaryClientInterceptor {
-	c := &caller{}
+	c := &caller{named: map[string]bool{}}
 	for _, opt := range opts {
 		opt(c)
 	}
@@ -63,21 +63,23 @@ func UnaryClientInterceptor(opts ...CallerOption) grpc.UnaryClientInterceptor {
 }
 
 type caller struct {
-	guarded    sync.Map // name of a method -> whether it is guarded
-	keyFields  sync.Map // name of a method -> *method
+	named      map[string]bool // methods of CallGuarded
+	methods    sync.Map        // name -> *method
 	tryTimeout time.Duration
 	budget     retryBudget
 }
 
 func (c *caller) call(ctx context.Context, name string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	m := c.method(name)
 	given, opts := takeKey(opts)
-	if !c.isGuarded(name) {
-		if given != "" {
-			ctx = withKey(ctx, given)
-		}
+	if given != nil {
+		ctx = withKey(ctx, given.id)
+	} else if m.guarded {
+		ctx = keyed(ctx, m, req)
+	}
+	if !m.guarded {
 		return invoker(ctx, name, req, reply, cc, opts...)
 	}
-	ctx = c.keyed(ctx, name, req, given)
 	_, _, err := retryIf(ctx, &c.budget, worthCallingAgain, func() (struct{}, error) {
 		return struct{}{}, c.try(ctx, name, req, reply, cc, invoker, opts)
 	})
@@ -107,39 +109,49 @@ type tryTimedOut struct{ error }
 
 func (e *tryTimedOut) Unwrap() error { return e.error }
 
-// takeKey takes the key out of the options of a call.
-func takeKey(opts []grpc.CallOption) (id string, rest []grpc.CallOption) {
-	rest = opts
-	for i := 0; i < len(rest); i++ {
-		if o, ok := rest[i].(keyOption); ok {
-			id = o.id
-			rest = slices.Concat(rest[:i], rest[i+1:])
-			i--
+// takeKey takes the key out of the options of a call: the last one, as with all options;
+// nil if there is none.
+func takeKey(opts []grpc.CallOption) (key *keyOption, rest []grpc.CallOption) {
+	for _, opt := range opts {
+		if o, ok := opt.(keyOption); ok {
+			key = &o
+		} else {
+			rest = append(rest, opt)
 		}
 	}
-	return id, rest
+	return key, rest
 }
 
-func (c *caller) isGuarded(name string) bool {
-	if known, ok := c.guarded.Load(name); ok {
-		return known.(bool)
+// method returns what is known of a method.
+func (c *caller) method(name string) *method {
+	if known, ok := c.methods.Load(name); ok {
+		return known.(*method)
 	}
 	m := &method{name: name, descriptor: describe(name)}
 	err := m.declaredInProto()
-	guarded := m.guarded && err == nil
-	c.guarded.Store(name, guarded)
-	return guarded
+	m.guarded = m.guarded && err == nil || c.named[name]
+	if m.descriptor != nil {
+		m.keyField, _ = keyField(m.descriptor.Input(), m.policy.KeyField) // the server says what is wrong with it
+	}
+	c.methods.Store(name, m)
+	return m
 }
 
-// keyed returns a context for this call alone that carries its key.
-func (c *caller) keyed(ctx context.Context, name string, req any, given string) context.Context {
+// keyed returns a context for this call alone that carries its key, unless the request does.
+func keyed(ctx context.Context, m *method, req any) context.Context {
+	md, _ := metadata.FromOutgoingContext(ctx) // a copy
+	own := md.Get(MetadataKey)
+	copied := len(own) > 0 && slices.Equal(own, metadata.ValueFromIncomingContext(ctx, MetadataKey))
 	switch {
-	case given != "":
-		return withKey(ctx, given)
-	case hasOwnKey(ctx), c.requestHasKey(name, req):
+	case len(own) > 0 && !copied:
 		return ctx
-	default:
+	case m.keyIn(req) == "":
 		return withKey(ctx, rand.Text())
+	case copied:
+		md.Delete(MetadataKey)
+		return metadata.NewOutgoingContext(ctx, md)
+	default:
+		return ctx
 	}
 }
 
@@ -150,31 +162,6 @@ func withKey(ctx context.Context, id string) context.Context {
 	}
 	md.Set(MetadataKey, id)
 	return metadata.NewOutgoingContext(ctx, md)
-}
-
-// hasOwnKey reports whether the outgoing metadata holds a key that is not the incoming one.
-func hasOwnKey(ctx context.Context) bool {
-	md, _ := metadata.FromOutgoingContext(ctx)
-	own := md.Get(MetadataKey)
-	return len(own) > 0 && !slices.Equal(own, metadata.ValueFromIncomingContext(ctx, MetadataKey))
-}
-
-// requestHasKey reports whether the request itself holds a key.
-func (c *caller) requestHasKey(name string, req any) bool {
-	m, ok := req.(proto.Message)
-	if !ok {
-		return false
-	}
-	cached, ok := c.keyFields.Load(name)
-	if !ok {
-		declared := &method{name: name, descriptor: describe(name)}
-		if declared.descriptor != nil && declared.declaredInProto() == nil {
-			declared.keyField, _ = keyField(declared.descriptor.Input(), declared.policy.KeyField)
-		}
-		cached, _ = c.keyFields.LoadOrStore(name, declared)
-	}
-	field := cached.(*method).keyField
-	return field != nil && m.ProtoReflect().Descriptor() == field.ContainingMessage() && m.ProtoReflect().Get(field).String() != ""
 }
 
 // worthCallingAgain reports whether the same call, under the same key, may succeed if it is

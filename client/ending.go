@@ -43,9 +43,10 @@ func unmarked(err error) error {
 	return err
 }
 
-// storedCodes are those of final answers: the same request gets the same one again.
+// storedCodes are those of errors that are final answers: the same request gets the same
+// one again.
 var storedCodes = []codes.Code{
-	codes.OK, codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.FailedPrecondition, codes.OutOfRange,
+	codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.FailedPrecondition, codes.OutOfRange,
 }
 
 // An ending is what the end of an attempt means for its key: an outcome that answers every
@@ -98,15 +99,15 @@ func madeByIdemd(st *status.Status) bool {
 }
 
 // failureOf is the error that a stored outcome holds; nil if it holds a success.
-func failureOf(o *store.Outcome) error {
+func failureOf(o *store.Outcome) (failure, err error) {
 	if len(o.Status) == 0 {
-		return nil
+		return nil, nil
 	}
 	st := &rpcstatus.Status{}
 	if err := proto.Unmarshal(o.Status, st); err != nil {
-		return store.Refuse(store.ErrRecordCorrupt, "the stored outcome holds no google.rpc.Status; it was not made by this client")
+		return nil, store.Refuse(store.ErrRecordCorrupt, "the stored outcome holds no google.rpc.Status; it was not made by this client")
 	}
-	return status.FromProto(st).Err()
+	return status.FromProto(st).Err(), nil
 }
 
 // withoutBody is what is stored instead of an outcome that is too large: that it ended, and

@@ -21,7 +21,7 @@ const (
 	EventUnresolved
 	// EventMismatch: the key was used for another request.
 	EventMismatch
-	// EventRefused: the store refused the claim for another reason, see Err.
+	// EventRefused: the call was refused for another reason, see Err.
 	EventRefused
 	// EventStoreDown: the store did not answer, and the call was refused.
 	EventStoreDown

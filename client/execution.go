@@ -31,7 +31,7 @@ type execution struct {
 // stored outcome or the refusal is returned.
 func (x *execution) claim(ctx context.Context) (acting context.Context, replay *store.Completed, err error) {
 	x.request.AttemptID = newAttemptID()
-	limit := x.patience + x.request.Wait
+	limit := x.limit(ctx)
 	asking, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	sent := time.Now()
@@ -39,7 +39,7 @@ func (x *execution) claim(ctx context.Context) (acting context.Context, replay *
 	if err != nil && ctx.Err() == nil && isContextError(err) {
 		err = &store.Error{Sentinel: store.ErrUnavailable, Detail: fmt.Sprintf("no answer to the claim within %v", limit), Cause: err}
 	}
-	x.notifyClaim(answer, err)
+	x.notifyClaim(ctx, answer, err)
 	switch {
 	case err != nil:
 		return nil, nil, err
@@ -50,6 +50,26 @@ func (x *execution) claim(ctx context.Context) (acting context.Context, replay *
 	default:
 		return nil, nil, notGranted(answer)
 	}
+}
+
+// limit is how long the claim may take: no longer than leaves a caller with a deadline time
+// to be told or, if the store does not answer, to act without a guard.
+func (x *execution) limit(ctx context.Context) time.Duration {
+	limit := x.patience + x.request.Wait
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return limit
+	}
+	left := time.Until(deadline)
+	if x.failOpen {
+		return min(limit, left/2)
+	}
+	return min(limit, left-min(left/10, 100*time.Millisecond))
+}
+
+// failsOpen reports whether the caller acts without a guard.
+func (x *execution) failsOpen(ctx context.Context, err error) bool {
+	return x.failOpen && isDown(err) && ctx.Err() == nil
 }
 
 func (x *execution) granted(ctx context.Context, g *store.Granted, sent time.Time) context.Context {
@@ -67,7 +87,7 @@ func notGranted(answer store.ClaimAnswer) error {
 	switch {
 	case answer.InProgress != nil:
 		return &store.Error{
-			Sentinel: store.ErrKeyInProgress, Detail: "another attempt holds the key; send the same request again later",
+			Sentinel: store.ErrKeyInProgress, Detail: "send the same request again later",
 			RetryAfter: answer.InProgress.RetryAfter,
 		}
 	case answer.Unresolved != nil:
@@ -92,7 +112,8 @@ func (x *execution) act(acting context.Context, fn func(context.Context) ending)
 }
 
 // settle records how the attempt ended. An error is the store's final word that another
-// attempt or an operator came in between; what was done does not count then.
+// attempt or an operator came in between; what was done does not count then. If it could
+// not be recorded for another reason, what was done stands.
 func (x *execution) settle(acting context.Context, end ending) (recorded bool, err error) {
 	x.noticeLoss(acting)
 	err = x.record(acting, end)
@@ -103,10 +124,22 @@ func (x *execution) settle(acting context.Context, end ending) (recorded bool, e
 	}
 	x.lease.stop()
 	x.recorded(end, err)
-	return err == nil, err
+	if superseded(err) {
+		return false, err
+	}
+	return err == nil, nil
 }
 
+func superseded(err error) bool {
+	return errors.Is(err, store.ErrStaleFence) || errors.Is(err, store.ErrStaleAttempt) || errors.Is(err, store.ErrAlreadyCompleted)
+}
+
+// noticeLoss ends the context if the lease has ended: after this process was stopped for a
+// while, whoever acts may come here before the timer of the lease does.
 func (x *execution) noticeLoss(acting context.Context) {
+	if time.Until(x.lease.until()) <= 0 {
+		x.lease.lose(fmt.Errorf("%w: %w", ErrLeaseLost, errDeadlinePassed))
+	}
 	if cause := context.Cause(acting); errors.Is(cause, ErrLeaseLost) {
 		x.tell(EventLeaseLost, cause)
 	}
@@ -126,16 +159,14 @@ func (x *execution) recorded(end ending, err error) {
 	}
 }
 
-func (x *execution) notifyClaim(answer store.ClaimAnswer, err error) {
+func (x *execution) notifyClaim(ctx context.Context, answer store.ClaimAnswer, err error) {
 	switch {
 	case errors.Is(err, store.ErrFingerprintMismatch):
 		x.tell(EventMismatch, err)
-	case err != nil && unanswered(err):
-		if x.failOpen {
-			x.tell(EventFailedOpen, err)
-		} else {
-			x.tell(EventStoreDown, err)
-		}
+	case x.failsOpen(ctx, err):
+		x.tell(EventFailedOpen, err)
+	case isDown(err):
+		x.tell(EventStoreDown, err)
 	case err != nil:
 		x.tell(EventRefused, err)
 	case answer.Completed != nil:

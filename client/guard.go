@@ -56,7 +56,7 @@ func (g *Guard) ServerOptions() []grpc.ServerOption {
 // they cannot be, and must not run as if they were.
 func (g *Guard) StreamServerInterceptor() grpc.StreamServerInterceptor {
 	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-		if m := g.method(info.FullMethod); m.guarded {
+		if m := g.method(info.FullMethod); m.guarded && !g.options.observe {
 			return status.Errorf(codes.Unimplemented, "%s is declared as guarded, and a streaming method cannot be", info.FullMethod)
 		}
 		return handler(srv, ss)
@@ -85,6 +85,9 @@ func (g *Guard) method(name string) *method {
 	}
 	m, err := newMethod(name, g.options)
 	m.wrong = errors.Join(g.wrong, err)
+	if m.descriptor == nil && !m.declared {
+		return m // not kept: with grpc.UnknownServiceHandler callers make up the names
+	}
 	stored, _ := g.methods.LoadOrStore(name, m)
 	return stored.(*method)
 }
@@ -110,10 +113,10 @@ func (c *guarded) serve(ctx context.Context) (any, error) {
 	}
 	acting, replay, err := x.claim(ctx)
 	switch {
-	case err != nil && x.failOpen && unanswered(err) && ctx.Err() == nil:
+	case x.failsOpen(ctx, err):
 		return c.handler(ctx, c.request)
 	case err != nil:
-		return nil, storepb.ToStatus(err).Err()
+		return nil, claimRefused(err)
 	case replay != nil:
 		return c.replay(ctx, replay.Outcome)
 	default:
@@ -124,42 +127,65 @@ func (c *guarded) serve(ctx context.Context) (any, error) {
 // prepare makes an execution of a call. Both results are nil if the call has no key and
 // needs none.
 func (c *guarded) prepare(ctx context.Context) (*execution, error) {
-	if c.method.wrong != nil {
-		return nil, status.Errorf(codes.FailedPrecondition, "the guard of this server is not set up: %v", c.method.wrong)
-	}
 	o, p := c.guard.options, &c.method.policy
 	x := &execution{
 		store: c.guard.store, notify: o.notify, patience: claimTimeout, failOpen: p.FailOpen, observed: o.observe,
 		request: store.ClaimRequest{Lease: p.Lease, Hold: p.Hold, Wait: p.Wait},
 	}
 	x.request.Key = store.Key{Namespace: o.namespace, Scope: c.method.name}
-	id, err := c.keyID(ctx)
+	err := c.readRequest(ctx, &x.request)
 	switch {
+	case errors.Is(err, errNoKey):
+		x.tell(EventNoKey, nil)
+		if !p.Required {
+			return nil, nil //nolint:nilnil // said above
+		}
 	case err != nil:
-		return nil, storepb.ToStatus(err).Err()
-	case id == "":
-		return nil, c.withoutKey(x)
+		x.tell(EventRefused, err)
+	default:
+		return x, nil
 	}
-	x.request.Key.ID = id
-	if x.request.Key.Entity, err = c.entity(ctx); err != nil {
+	if _, ok := status.FromError(err); ok {
 		return nil, err
 	}
-	if x.request.IntentTime, err = intentTime(ctx); err == nil {
-		x.request.Fingerprint, err = c.fingerprint()
-	}
-	if err != nil {
-		return nil, storepb.ToStatus(err).Err()
-	}
-	return x, nil
+	return nil, storepb.ToStatus(err).Err()
 }
 
-func (c *guarded) withoutKey(x *execution) error {
-	refusal := store.Refuse(store.ErrKeyRequired, `send metadata "idempotency-key" with a key made once for the intent, and the same with every repeat`)
-	x.tell(EventNoKey, nil)
-	if !c.method.policy.Required {
-		return nil
+// readRequest makes the claim out of what the call brings along.
+func (c *guarded) readRequest(ctx context.Context, claim *store.ClaimRequest) (err error) {
+	if c.method.wrong != nil {
+		return status.Errorf(codes.FailedPrecondition, "the guard of this server is not set up: %v", c.method.wrong)
 	}
-	return storepb.ToStatus(refusal).Err()
+	if claim.Key.ID, err = c.keyID(ctx); err != nil {
+		return err
+	}
+	if claim.Key.ID == "" {
+		return errNoKey
+	}
+	if claim.Key.Entity, err = c.entity(ctx); err != nil {
+		return err
+	}
+	if claim.IntentTime, err = intentTime(ctx); err != nil {
+		return err
+	}
+	claim.Fingerprint, err = c.fingerprint()
+	return err
+}
+
+var errNoKey = store.Refuse(store.ErrKeyRequired, `send metadata "idempotency-key" with a key made once for the intent, and the same with every repeat`)
+
+// claimRefused is the status for a claim that was not granted. Why the store cannot be
+// reached, and where it is, does not concern this server's callers.
+func claimRefused(err error) error {
+	if errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrInternal) {
+		var refused *store.Error
+		told := &store.Error{Sentinel: store.ErrUnavailable, Detail: "nothing was done; send the same request again", RetryAfter: retryAfter(err)}
+		if errors.As(err, &refused) {
+			told.Sentinel = refused.Sentinel
+		}
+		err = told
+	}
+	return storepb.ToStatus(err).Err()
 }
 
 // run runs the handler under the grant.
@@ -167,9 +193,7 @@ func (c *guarded) run(ctx, acting context.Context, x *execution) (any, error) {
 	sent := captureMetadata(acting, c.guard.options.replay)
 	recorded, err := x.act(sent.context, func(ctx context.Context) ending {
 		end := c.handle(ctx, x.attempt)
-		if end.outcome != nil {
-			sent.addTo(end.outcome)
-		}
+		sent.addTo(end.outcome)
 		return end
 	})
 	if err != nil {
@@ -203,10 +227,14 @@ func (c *guarded) handle(ctx context.Context, a *Attempt) ending {
 
 func (c *guarded) succeeded(response any) ending {
 	c.response = response
-	if _, ok := response.(proto.Message); !ok {
+	switch response.(type) {
+	case proto.Message:
+		return ending{outcome: encode(response)}
+	case nil: // gRPC sends an empty message
+		return ending{outcome: &store.Outcome{BodyType: string(c.method.descriptor.Output().FullName())}}
+	default:
 		return unknown // gRPC answers it with an error: the caller learns nothing
 	}
-	return ending{outcome: encode(response)}
 }
 
 // observeTimeout bounds what observing adds to a call while the store does not answer.
@@ -219,17 +247,22 @@ func (c *guarded) observe(ctx context.Context) (any, error) {
 		return c.handler(ctx, c.request)
 	}
 	x.patience, x.request.Wait = observeTimeout, 0
-	_, replay, err := x.claim(ctx)
+	acting, replay, err := x.claim(ctx)
 	if err != nil || replay != nil {
 		return c.handler(ctx, c.request)
 	}
 	end := unknown
-	defer func() { x.settleLater(ctx, end) }()
-	response, err := c.handler(ctx, c.request)
+	defer func() {
+		x.noticeLoss(acting)
+		x.settleLater(ctx, end)
+	}()
+	sent := captureMetadata(ctx, c.guard.options.replay)
+	response, err := c.handler(sent.context, c.request)
 	if err != nil {
 		end = failed(err, c.method.policy.NoEffect)
 	} else {
 		end = c.succeeded(response)
 	}
+	sent.addTo(end.outcome)
 	return response, unmarked(err)
 }

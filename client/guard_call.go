@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/idemd/idemd/store"
@@ -37,7 +36,7 @@ func (c *guarded) keyID(ctx context.Context) (string, error) {
 	if err != nil || c.method.keyField == nil {
 		return id, err
 	}
-	field := c.requestField(c.method.keyField)
+	field := c.method.keyIn(c.request)
 	switch {
 	case id == "" || field == id:
 		return field, nil
@@ -48,21 +47,17 @@ func (c *guarded) keyID(ctx context.Context) (string, error) {
 	}
 }
 
-func (c *guarded) requestField(field protoreflect.FieldDescriptor) string {
-	m, ok := c.request.(proto.Message)
-	if !ok || m.ProtoReflect().Descriptor() != field.ContainingMessage() {
-		return ""
-	}
-	return m.ProtoReflect().Get(field).String()
-}
-
-// oneValue returns the value of request metadata; empty if there is none.
+// oneValue returns the value of request metadata; empty if there is none. Metadata that is
+// there and empty was meant to be something.
 func oneValue(ctx context.Context, name string) (string, error) {
 	values := slices.Compact(slices.Clone(metadata.ValueFromIncomingContext(ctx, name)))
 	switch len(values) {
 	case 0:
 		return "", nil
 	case 1:
+		if values[0] == "" {
+			return "", store.Refuse(store.ErrInvalidArgument, fmt.Sprintf("metadata %q is empty; give it its value, or leave it out", name))
+		}
 		return values[0], nil
 	default:
 		return "", store.Refuse(store.ErrInvalidArgument, fmt.Sprintf("metadata %q has %d values; send one", name, len(values)))
@@ -75,7 +70,7 @@ func intentTime(ctx context.Context) (time.Time, error) {
 		return time.Time{}, err
 	}
 	t, err := time.Parse(time.RFC3339Nano, text)
-	if err != nil {
+	if err != nil || t.IsZero() { // zero would be taken for not known
 		return time.Time{}, store.Refuse(store.ErrInvalidArgument, fmt.Sprintf("metadata %q is not a time of RFC 3339, such as 2026-11-29T12:00:00Z", MetadataIntentTime))
 	}
 	return t, nil
@@ -87,10 +82,10 @@ func (c *guarded) entity(ctx context.Context) (string, error) {
 		return "", nil
 	}
 	owner, err := c.guard.options.owner(ctx)
-	if err == nil {
+	if err == nil && owner != "" { // callers without a name are not one party unless NoOwner says so
 		return owner, nil
 	}
-	if _, ok := status.FromError(err); ok {
+	if _, ok := status.FromError(err); ok && err != nil {
 		return "", err
 	}
 	return "", status.Error(codes.Unauthenticated, "who owns the idempotency key could not be established")
@@ -114,14 +109,17 @@ func (c *guarded) replay(ctx context.Context, o *store.Outcome) (any, error) {
 	if err := grpc.SetTrailer(ctx, metadataOf(o.Trailer)); err != nil {
 		return nil, err
 	}
-	if err := failureOf(o); err != nil {
-		return nil, err
+	failure, err := failureOf(o)
+	if err == nil && failure == nil {
+		var response proto.Message
+		if response, err = c.storedResponse(o); err == nil {
+			return response, nil
+		}
 	}
-	response, err := c.storedResponse(o)
 	if err != nil {
-		return nil, storepb.ToStatus(err).Err()
+		failure = storepb.ToStatus(err).Err()
 	}
-	return response, nil
+	return nil, failure
 }
 
 func (c *guarded) storedResponse(o *store.Outcome) (proto.Message, error) {

@@ -67,11 +67,19 @@ func (c *captured) keep(list *[]store.MetadataEntry, md metadata.MD) {
 	}
 }
 
-// addTo puts what was captured into an outcome.
+// addTo puts what was captured into an outcome, if there is one. What is more than can be
+// stored is left out: that the call was carried out must be stored.
 func (c *captured) addTo(o *store.Outcome) {
+	if o == nil {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	o.Header, o.Trailer = slices.Clone(c.header), slices.Clone(c.trailer)
+	o.Header, o.Trailer = storable(c.header), storable(c.trailer)
+}
+
+func storable(list []store.MetadataEntry) []store.MetadataEntry {
+	return slices.Clone(list[:min(len(list), store.MaxMetadataEntries)])
 }
 
 func metadataOf(list []store.MetadataEntry) metadata.MD {

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -75,6 +76,15 @@ type method struct {
 	print      *fingerprint.Digester
 }
 
+// keyIn returns the key that a request holds; empty if there is none.
+func (m *method) keyIn(request any) string {
+	message, ok := request.(proto.Message)
+	if !ok || m.keyField == nil || message.ProtoReflect().Descriptor() != m.keyField.ContainingMessage() {
+		return ""
+	}
+	return message.ProtoReflect().Get(m.keyField).String()
+}
+
 // newMethod finds out how a method is guarded. The error is one of set-up.
 func newMethod(name string, o *guardOptions) (*method, error) {
 	m := &method{name: name, descriptor: describe(name)}
@@ -84,6 +94,9 @@ func newMethod(name string, o *guardOptions) (*method, error) {
 		m.declared = true
 	case given:
 		m.policy, m.declared, m.guarded = policy, true, true
+		if m.hasNoSideEffects() {
+			err = errNoSideEffects
+		}
 	default:
 		err = m.declaredInProto()
 	}
@@ -115,28 +128,50 @@ func describe(name string) protoreflect.MethodDescriptor {
 
 // declaredInProto reads the options of the method.
 func (m *method) declaredInProto() error {
-	if m.descriptor == nil {
-		return nil
-	}
-	options, ok := m.descriptor.Options().(*descriptorpb.MethodOptions)
-	if !ok || options == nil {
-		return nil
-	}
-	if options.GetIdempotencyLevel() == descriptorpb.MethodOptions_NO_SIDE_EFFECTS {
-		m.declared = true
-		return nil
-	}
-	if !proto.HasExtension(options, optionsv1.E_Idempotency) {
-		return nil
-	}
+	options := m.options()
 	declared, _ := proto.GetExtension(options, optionsv1.E_Idempotency).(*optionsv1.Idempotency)
-	m.declared, m.guarded = true, !declared.GetUnguarded()
+	m.declared = declared != nil || m.hasNoSideEffects()
+	switch {
+	case declared == nil:
+		return nil
+	case declared.GetUnguarded():
+		return checkUnguarded(declared)
+	case m.hasNoSideEffects():
+		return errNoSideEffects
+	}
+	m.guarded = true
 	var err error
 	m.policy, err = policyFromProto(declared)
 	return err
 }
 
+// options returns the method's options; nil if there are none.
+func (m *method) options() *descriptorpb.MethodOptions {
+	if m.descriptor == nil {
+		return nil
+	}
+	options, _ := m.descriptor.Options().(*descriptorpb.MethodOptions)
+	return options
+}
+
+func (m *method) hasNoSideEffects() bool {
+	return m.options().GetIdempotencyLevel() == descriptorpb.MethodOptions_NO_SIDE_EFFECTS
+}
+
+var errNoSideEffects = errors.New("it is declared as guarded and as idempotency_level = NO_SIDE_EFFECTS, which is never guarded; take one of them away")
+
+// checkUnguarded refuses an option that says how a method is guarded, and that it is not.
+func checkUnguarded(o *optionsv1.Idempotency) error {
+	if proto.Equal(o, &optionsv1.Idempotency{Unguarded: true}) {
+		return nil
+	}
+	return errors.New("its option says that it is unguarded, and sets more than that; take one of them away")
+}
+
 func policyFromProto(o *optionsv1.Idempotency) (Policy, error) {
+	if _, known := optionsv1.LapsePolicy_name[int32(o.GetLapsePolicy())]; !known {
+		return Policy{}, fmt.Errorf("lapse_policy %d is not one that this guard knows", o.GetLapsePolicy())
+	}
 	noEffect, err := codesOf(o.GetNoEffectCodes())
 	return Policy{
 		Required:           o.GetRequired(),

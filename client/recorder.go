@@ -127,6 +127,12 @@ func (x *execution) recordUntilAnswered(ctx context.Context, end ending) error {
 	}
 }
 
+// isDown reports whether an error of a claim says that the store does not answer. A caller
+// that went away, and a namespace that used up its share, are no such thing.
+func isDown(err error) bool {
+	return unanswered(err) && !errors.Is(err, context.Canceled) && !errors.Is(err, store.ErrQuota)
+}
+
 // unanswered reports whether the store may yet answer, if asked again.
 func unanswered(err error) bool {
 	return worthRetrying(err) || isContextError(err)

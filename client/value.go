@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 
@@ -54,8 +55,9 @@ func bodyTypeOf(value any) string {
 
 // decode makes a value of a stored outcome, or the error that it holds.
 func decode[T any](o *store.Outcome) (value T, err error) {
-	if err := failureOf(o); err != nil {
-		return value, err
+	failure, err := failureOf(o)
+	if err != nil || failure != nil {
+		return value, cmp.Or(err, failure)
 	}
 	if o.BodyOmitted {
 		return value, outcomeOmitted()
