@@ -42,8 +42,8 @@ func TestLogHoldsNoSecrets(t *testing.T) {
 		_, _ = keys.Renew(ctx, &pb.RenewRequest{Key: wire, AttemptId: attempt, Fence: fence + 1}) // stale
 		_, _ = keys.Release(ctx, &pb.ReleaseRequest{Key: wire, AttemptId: attempt, Fence: fence, Effect: pb.Effect_EFFECT_UNKNOWN})
 		_, _ = c.InspectRecord(ctx, key)
-		_, _ = c.Resolve(ctx, store.ResolveRequest{Key: key, Outcome: outcome, Actor: "ann", Reason: secret})
-		_, _ = c.ForceRelease(ctx, store.ForceReleaseRequest{Key: key, Actor: "ann", Reason: secret}) // not held
+		_, _ = c.Resolve(ctx, store.ResolveRequest{Key: key, AnyFence: true, Outcome: outcome, Actor: "ann", Reason: secret})
+		_, _ = c.ForceRelease(ctx, store.ForceReleaseRequest{Key: key, AnyFence: true, Actor: "ann", Reason: secret}) // not held
 		_, _ = keys.Complete(ctx, &pb.CompleteRequest{Key: wire, AttemptId: attempt, Fence: fence, Outcome: &pb.Outcome{Body: []byte(secret)}})
 		_, _ = keys.Claim(ctx, &pb.ClaimRequest{Key: wire, AttemptId: []byte("b"), Fingerprint: print}) // completed
 		_, _ = keys.Lookup(ctx, &pb.LookupRequest{Key: wire, Fingerprint: print})

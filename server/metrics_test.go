@@ -123,11 +123,11 @@ func TestMetricsOfAWholeLife(t *testing.T) {
 		{func() error { _, err := c.InspectRecord(ctx, key); return err }, "inspect_record ok"},
 		{func() error { _, err := c.ListRecords(ctx, store.ListRequest{Namespace: "shop"}); return err }, "list_records ok"},
 		{func() error {
-			_, err := c.Resolve(ctx, store.ResolveRequest{Key: key, Reason: "r"})
+			_, err := c.Resolve(ctx, store.ResolveRequest{Key: key, AnyFence: true, Reason: "r"})
 			return err
 		}, "resolve NOT_LAPSED"},
 		{func() error {
-			_, err := c.ForceRelease(ctx, store.ForceReleaseRequest{Key: key, Reason: "r"})
+			_, err := c.ForceRelease(ctx, store.ForceReleaseRequest{Key: key, AnyFence: true, Reason: "r"})
 			return err
 		}, "force_release NOT_HELD"},
 		{func() error { _, err := c.GetNamespace(ctx, "shop"); return err }, "get_namespace ok"},
@@ -173,7 +173,7 @@ func TestUnknownNamespacesShareALabel(t *testing.T) {
 		_, _ = c.UpdateNamespace(ctx, store.Namespace{Name: name})
 		_, _ = c.ListRecords(ctx, store.ListRequest{Namespace: name})
 		_, _ = c.InspectRecord(ctx, key)
-		_, _ = c.ForceRelease(ctx, store.ForceReleaseRequest{Key: key, Reason: "r"})
+		_, _ = c.ForceRelease(ctx, store.ForceReleaseRequest{Key: key, AnyFence: true, Reason: "r"})
 		invalidClaim(ctx, conn, name)
 	}
 	_, _ = c.ListNamespaces(ctx)

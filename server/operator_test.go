@@ -66,10 +66,10 @@ var everyOperatorsCall = map[string]func(context.Context, *client.Client) error{
 	},
 	"InspectRecord": func(ctx context.Context, c *client.Client) error { return only(c.InspectRecord(ctx, testKey)) },
 	"Resolve": func(ctx context.Context, c *client.Client) error {
-		return only(c.Resolve(ctx, store.ResolveRequest{Key: testKey, Reason: "r"}))
+		return only(c.Resolve(ctx, store.ResolveRequest{Key: testKey, AnyFence: true, Reason: "r"}))
 	},
 	"ForceRelease": func(ctx context.Context, c *client.Client) error {
-		return only(c.ForceRelease(ctx, store.ForceReleaseRequest{Key: testKey, Reason: "r"}))
+		return only(c.ForceRelease(ctx, store.ForceReleaseRequest{Key: testKey, AnyFence: true, Reason: "r"}))
 	},
 	"CreateNamespace": func(ctx context.Context, c *client.Client) error {
 		return only(c.CreateNamespace(ctx, store.Namespace{Name: "shop"}))

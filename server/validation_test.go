@@ -114,10 +114,10 @@ func keyCase(name, reason, text string, key *pb.Key) []refusalCase {
 			return only(a.InspectRecord(ctx, &pb.InspectRecordRequest{Key: key}))
 		},
 		"Resolve": func(ctx context.Context, _ pb.IdempotencyServiceClient, a pb.AdminServiceClient) error {
-			return only(a.Resolve(ctx, &pb.ResolveRequest{Key: key, Reason: "r"}))
+			return only(a.Resolve(ctx, &pb.ResolveRequest{Key: key, AnyFence: true, Reason: "r"}))
 		},
 		"ForceRelease": func(ctx context.Context, _ pb.IdempotencyServiceClient, a pb.AdminServiceClient) error {
-			return only(a.ForceRelease(ctx, &pb.ForceReleaseRequest{Key: key, Reason: "r"}))
+			return only(a.ForceRelease(ctx, &pb.ForceReleaseRequest{Key: key, AnyFence: true, Reason: "r"}))
 		},
 	}
 	var cases []refusalCase

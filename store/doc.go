@@ -93,13 +93,17 @@
 //
 // Fingerprints find callers' bugs; they guard nothing from a caller that may claim the key.
 //
-// Resolve: no live record: KEY_NOT_FOUND; not lapsed: NOT_LAPSED; else the fence grows, the
-// attempt joins the ended ones and its id is cleared, unsettled is cleared, event resolved;
-// with an outcome COMPLETED, without RELEASED; previous fence and number stay.
+// Resolve and ForceRelease say which fence the record has, or that any will do.
 //
-// ForceRelease: no live record: KEY_NOT_FOUND; not IN_PROGRESS: NOT_HELD; else the fence
-// grows, the attempt joins the ended ones and its id is cleared, lease end = min(lease end,
-// now), lapse policy TAKEOVER, expires at = now + retention (so that what is unknown stays
-// known as unknown), event force-released. Where an attempt id has been cleared, no attempt
-// and no fence is current; the next grant's previous fence is the operator's.
+// Resolve: no live record: KEY_NOT_FOUND; another fence: STALE_FENCE; not lapsed: NOT_LAPSED;
+// else the fence grows, the attempt joins the ended ones and its id is cleared, unsettled is
+// cleared, event resolved; with an outcome COMPLETED, without RELEASED; previous fence and
+// number stay.
+//
+// ForceRelease: no live record: KEY_NOT_FOUND; another fence: STALE_FENCE; not IN_PROGRESS:
+// NOT_HELD; else the fence grows, the attempt joins the ended ones and its id is cleared,
+// lease end = min(lease end, now), lapse policy TAKEOVER, expires at = now + retention (so
+// that what is unknown stays known as unknown), event force-released. Where an attempt id has
+// been cleared, no attempt and no fence is current; the next grant's previous fence is the
+// operator's.
 package store

@@ -168,8 +168,9 @@ func (f Filter) Matches(rec *Record, now time.Time) bool {
 	return !rec.Expired(now) && (f.State == 0 || f.State == rec.State) && (!f.Lapsed || rec.Lapsed(now))
 }
 
-// RecordPage is one page of records, without their outcomes. NextPageToken is
-// empty on the last, and printable ASCII otherwise. Now is the store's clock when
+// RecordPage is one page of records, without their outcomes. It may have fewer than asked
+// for, or none, and still have a next page. NextPageToken is empty on the last, and
+// printable ASCII otherwise. Now is the store's clock when
 // the page was read. A record that changes while a listing goes on may be listed
 // twice or not at all.
 type RecordPage struct {
@@ -188,16 +189,23 @@ type Inspection struct {
 // ResolveRequest settles a lapsed key: Outcome is recorded, or, if it is nil,
 // nothing happened and the key may be claimed afresh.
 type ResolveRequest struct {
-	Key     Key
-	Outcome *Outcome
-	Actor   string
-	Reason  string // 1 to 1024 bytes
+	Key      Key
+	Fence    int64 // the record's, as the operator has seen it; see ForceReleaseRequest
+	AnyFence bool
+	Outcome  *Outcome
+	Actor    string
+	Reason   string // 1 to 1024 bytes
 }
 
 // ForceReleaseRequest ends the attempt that holds a key. The key is lapsed
 // afterwards, with takeover allowed.
 type ForceReleaseRequest struct {
-	Key    Key
-	Actor  string
-	Reason string // 1 to 1024 bytes
+	Key Key
+	// Fence is that of the attempt to end, as the operator has seen it. If it is not the
+	// record's any more, nothing is done: sent again, this cannot end the next holder's
+	// attempt. AnyFence, with Fence zero, ends whichever attempt holds the key.
+	Fence    int64
+	AnyFence bool
+	Actor    string
+	Reason   string // 1 to 1024 bytes
 }

@@ -37,13 +37,16 @@ type Store interface {
 
 // Records is the operator's view. Errors and durability are as for [Store].
 type Records interface {
-	// ListRecords lists live records.
+	// ListRecords lists live records. One call looks at a bounded part of the store: a page
+	// may be empty and still have a next page.
 	ListRecords(ctx context.Context, req ListRequest) (RecordPage, error)
 	// InspectRecord returns a live record with its events, or ErrKeyNotFound.
 	InspectRecord(ctx context.Context, key Key) (Inspection, error)
-	// Resolve settles a lapsed key; ErrNotLapsed if it is not lapsed.
+	// Resolve settles a lapsed key; ErrNotLapsed if it is not lapsed, ErrStaleFence if its
+	// fence is not the expected one.
 	Resolve(ctx context.Context, req ResolveRequest) (*Record, error)
-	// ForceRelease ends the attempt that holds a key; ErrNotHeld if none does.
+	// ForceRelease ends the attempt that holds a key; ErrNotHeld if none does, ErrStaleFence
+	// if its fence is not the expected one.
 	ForceRelease(ctx context.Context, req ForceReleaseRequest) (*Record, error)
 }
 

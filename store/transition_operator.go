@@ -1,6 +1,9 @@
 package store
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // DecideResolve is the table's Resolve. For old see [DecideClaim].
 func DecideResolve(old *Record, ns *Namespace, req ResolveRequest, now time.Time) (Change, error) {
@@ -12,6 +15,9 @@ func DecideResolve(old *Record, ns *Namespace, req ResolveRequest, now time.Time
 	rec := live(old, now)
 	if rec == nil {
 		return Change{}, KeyNotFound()
+	}
+	if err := rec.expect(req.Fence, req.AnyFence); err != nil {
+		return Change{}, err
 	}
 	if !rec.Lapsed(now) {
 		return Change{}, Refuse(ErrNotLapsed, "only a key whose lease ended without an outcome can be settled")
@@ -31,6 +37,9 @@ func DecideForceRelease(old *Record, req ForceReleaseRequest, now time.Time) (Ch
 	if rec == nil {
 		return Change{}, KeyNotFound()
 	}
+	if err := rec.expect(req.Fence, req.AnyFence); err != nil {
+		return Change{}, err
+	}
 	if rec.State != StateInProgress {
 		return Change{}, Refuse(ErrNotHeld, "the last attempt has already ended")
 	}
@@ -39,6 +48,15 @@ func DecideForceRelease(old *Record, req ForceReleaseRequest, now time.Time) (Ch
 	next.LeaseEnd = earlier(rec.LeaseEnd, now)
 	next.ExpiresAt = now.Add(rec.Retention)
 	return forced(rec, next, EventForceReleased, req.Actor, req.Reason, now), nil
+}
+
+// expect refuses what an operator decided about an earlier state of the record.
+func (r *Record) expect(fence int64, any bool) error {
+	if any || r.Fence == fence {
+		return nil
+	}
+	return Refuse(ErrStaleFence, fmt.Sprintf(
+		"%d was expected, and it is %d; either this was done before, or the key went on: inspect it", fence, r.Fence))
 }
 
 // endAttempt returns the record with a grown fence that no attempt holds.

@@ -77,12 +77,12 @@ func (r *ResolveRequest) Validate() error {
 	if r.Outcome != nil {
 		outcome = validateOutcome(r.Outcome)
 	}
-	return firstError(r.Key.Validate(), outcome, validateForced(r.Actor, r.Reason))
+	return firstError(r.Key.Validate(), outcome, validateForced(r.Actor, r.Reason), validateExpected(r.Fence, r.AnyFence))
 }
 
 // Validate checks what can be checked without the namespace.
 func (r *ForceReleaseRequest) Validate() error {
-	return firstError(r.Key.Validate(), validateForced(r.Actor, r.Reason))
+	return firstError(r.Key.Validate(), validateForced(r.Actor, r.Reason), validateExpected(r.Fence, r.AnyFence))
 }
 
 // Validate checks the key's limits.
@@ -223,6 +223,17 @@ func (f Fingerprint) validate() error {
 func validateFence(fence int64) error {
 	if fence <= 0 {
 		return invalid("fence %d is not one that a grant gave", fence)
+	}
+	return nil
+}
+
+// validateExpected checks which record an operator means.
+func validateExpected(fence int64, any bool) error {
+	switch {
+	case any && fence != 0:
+		return invalid("fence %d is given, and also that any fence will do; give one of them", fence)
+	case !any && fence <= 0:
+		return invalid("fence %d is not that of a record; give the one that inspecting the key shows, or say that any fence will do", fence)
 	}
 	return nil
 }

@@ -104,6 +104,12 @@ func TestSettleLimits(t *testing.T) {
 	checkRefusal(t, force.Validate(), store.ErrInvalidArgument, "a reason is required")
 	resolve := store.ResolveRequest{Key: key, Reason: strings.Repeat("r", 1025)}
 	checkRefusal(t, resolve.Validate(), store.ErrInvalidArgument, "reason has 1025 bytes")
+	resolve = store.ResolveRequest{Key: key, Reason: "r"}
+	checkRefusal(t, resolve.Validate(), store.ErrInvalidArgument, "fence 0 is not that of a record")
+	force = store.ForceReleaseRequest{Key: key, Reason: "r", Fence: -1}
+	checkRefusal(t, force.Validate(), store.ErrInvalidArgument, "fence -1 is not that of a record")
+	force = store.ForceReleaseRequest{Key: key, Reason: "r", Fence: 1, AnyFence: true}
+	checkRefusal(t, force.Validate(), store.ErrInvalidArgument, "give one of them")
 	list := store.ListRequest{Namespace: "default", PageSize: 1001}
 	checkRefusal(t, list.Validate(), store.ErrInvalidArgument, "page size 1001 is outside 0 to 1000")
 }

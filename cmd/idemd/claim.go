@@ -75,7 +75,7 @@ func (c *claimCmd) text(s *session, p *page, resp *idemdv1.ClaimResponse) {
 		p.heading("unresolved: an attempt lapsed and the key is held; do not act before it is settled")
 		p.field("fence", resp.GetUnresolved().GetFence())
 		p.when("lapsed at", resp.GetUnresolved().GetLapsedAt())
-		c.settleText(s, p)
+		c.settleText(s, p, resp.GetUnresolved())
 	}
 	if resp.GetFingerprintIncomparable() {
 		p.line("note: the fingerprints were made by two algorithms and could not be compared")
@@ -83,15 +83,16 @@ func (c *claimCmd) text(s *session, p *page, resp *idemdv1.ClaimResponse) {
 }
 
 // settleText says how an operator settles the key: to look comes first.
-func (c *claimCmd) settleText(s *session, p *page) {
+func (c *claimCmd) settleText(s *session, p *page, unresolved *idemdv1.Unresolved) {
+	fence := fmt.Sprint(unresolved.GetFence())
 	record := func(name string, args ...string) string {
 		return s.command(slices.Concat([]string{"record", name}, c.next(), args)...)
 	}
 	p.line("look first, here and wherever the attempt acted:")
 	p.line("  %s", record("inspect"))
 	p.line("then settle it with what you found, one of:")
-	p.line("  %s", record("resolve", "--outcome", "what happened", "--reason", "WHY"))
-	p.line("  %s", record("resolve", "--nothing-happened", "--reason", "WHY"))
+	p.line("  %s", record("resolve", "--fence", fence, "--outcome", "what happened", "--reason", "WHY"))
+	p.line("  %s", record("resolve", "--fence", fence, "--nothing-happened", "--reason", "WHY"))
 }
 
 func (c *claimCmd) grantedText(s *session, p *page, g *idemdv1.Granted) {

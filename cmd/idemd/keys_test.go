@@ -288,7 +288,7 @@ func TestUsageErrors(t *testing.T) {
 		"--data-dir is empty":     {"serve", "--data-dir="},
 		`must be one of "text",`:  {"lookup", "--id=a", "--output=xml"},
 		"or none":                 {"namespace", "create", "a", "--recovery-floor=soon"},
-		"--nothing-happened":      {"record", "resolve", "--id=a", "--reason=r"},
+		"--nothing-happened":      {"record", "resolve", "--id=a", "--any-fence", "--reason=r"},
 		`there is no "fly"`:       {"bench", "--ops=fly"},
 		"must be positive":        {"bench", "--rounds=0"},
 		"allow-insecure":          {"lookup", "--id=a", "--addr=192.0.2.1:7600"},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"regexp"
@@ -8,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	idemdv1 "github.com/idemd/idemd/proto/idemd/v1"
@@ -77,7 +79,7 @@ func TestResolve(t *testing.T) {
 	}
 
 	lapse("b")
-	out := s.run(t, "record", "resolve", "--id=b", "--outcome=found it", "--actor=ann", "--reason=asked the bank").ok(t)
+	out := s.run(t, "record", "resolve", "--id=b", "--any-fence", "--outcome=found it", "--actor=ann", "--reason=asked the bank").ok(t)
 	if !strings.HasPrefix(out, "completed:") || !strings.Contains(out, "found it") {
 		t.Errorf("resolve with an outcome:\n%s", out)
 	}
@@ -88,28 +90,34 @@ func TestResolve(t *testing.T) {
 		}
 	}
 	lapse("c")
-	if out := s.run(t, "record", "resolve", "--id=c", "--outcome=", "--reason=done, said nothing").ok(t); !strings.HasPrefix(out, "completed:") {
+	if out := s.run(t, "record", "resolve", "--id=c", "--any-fence", "--outcome=", "--reason=done, said nothing").ok(t); !strings.HasPrefix(out, "completed:") {
 		t.Errorf("resolve with an empty outcome:\n%s", out)
 	}
-	s.run(t, "record", "resolve", "--id=c", "--nothing-happened", "--reason=twice").fails(t, exitFailed, "NOT_LAPSED: ")
+	s.run(t, "record", "resolve", "--id=c", "--any-fence", "--nothing-happened", "--reason=twice").fails(t, exitFailed, "NOT_LAPSED: ")
 }
 
 func TestForceReleaseAndList(t *testing.T) {
 	s := serve(t, t.TempDir())
 	s.run(t, "claim", "--id=stuck one", "--attempt=one").ok(t)
 	t.Setenv("USER", "ann")
-	out := s.run(t, "record", "force-release", "--id=stuck one", "--reason=its host burned down").ok(t)
+	var record idemdv1.InspectRecordResponse
+	s.json(t, &record, "record", "inspect", "--id=stuck one")
+	fence := fmt.Sprintf("--fence=%d", record.GetRecord().GetFence())
+	s.run(t, "record", "force-release", "--id=stuck one", "--reason=r").fails(t, exitUsage, "--fence")
+	s.run(t, "record", "force-release", "--id=stuck one", fence, "--any-fence", "--reason=r").fails(t, exitUsage, "--fence")
+	s.run(t, "record", "force-release", "--id=stuck one", "--fence=1", "--reason=r").fails(t, exitFailed, "STALE_FENCE: ")
+	out := s.run(t, "record", "force-release", "--id=stuck one", fence, "--reason=its host burned down").ok(t)
 	if !strings.HasPrefix(out, "lapsed:") {
 		t.Errorf("force-release:\n%s", out)
 	}
-	var record idemdv1.InspectRecordResponse
+	s.run(t, "record", "force-release", "--id=stuck one", fence, "--reason=again").fails(t, exitFailed, "STALE_FENCE: ")
 	s.json(t, &record, "record", "inspect", "--id=stuck one")
 	if events := record.GetEvents(); len(events) != 1 || events[0].GetActor() != "ann" || events[0].GetReason() != "its host burned down" {
 		t.Errorf("events: %v", events)
 	}
 	s.run(t, "claim", "--id=other", "--attempt=one").ok(t)
 	s.run(t, "complete", "--id=other", "--attempt=one", "--outcome=").ok(t)
-	s.run(t, "record", "force-release", "--id=other", "--reason=r").fails(t, exitFailed, "NOT_HELD: ")
+	s.run(t, "record", "force-release", "--id=other", "--any-fence", "--reason=r").fails(t, exitFailed, "NOT_HELD: ")
 
 	for want, args := range map[string][]string{
 		"'stuck one' other": nil,
@@ -135,6 +143,46 @@ func TestForceReleaseAndList(t *testing.T) {
 	s.json(t, &page, "record", "list", "--page-size=1", "--page-token="+page.GetNextPageToken())
 	if len(page.GetRecords()) != 1 || page.GetRecords()[0].GetKey().GetId() == first {
 		t.Errorf("second page: %v after %q", page.GetRecords(), first)
+	}
+}
+
+// pagesAdmin lists records in pages as they were written down, and notes what was asked.
+type pagesAdmin struct {
+	idemdv1.AdminServiceClient
+	pages []int // how many records each has
+	asked []string
+}
+
+func (a *pagesAdmin) ListRecords(_ context.Context, req *idemdv1.ListRecordsRequest, _ ...grpc.CallOption) (*idemdv1.ListRecordsResponse, error) {
+	a.asked = append(a.asked, fmt.Sprint(req.GetPageSize(), req.GetPageToken()))
+	resp := &idemdv1.ListRecordsResponse{Records: make([]*idemdv1.Record, a.pages[len(a.asked)-1])}
+	if len(a.asked) < len(a.pages) {
+		resp.NextPageToken = fmt.Sprint("token-", len(a.asked))
+	}
+	return resp, nil
+}
+
+func TestListGoesOnBehindShortPages(t *testing.T) {
+	for name, c := range map[string]struct {
+		pages   []int
+		size    int32
+		asked   string
+		records int
+		token   string
+	}{
+		"one page":           {[]int{3}, 5, "5", 3, ""},
+		"empty pages":        {[]int{0, 0, 2}, 5, "5 5token-1 5token-2", 2, ""},
+		"nothing":            {[]int{0, 0}, 5, "5 5token-1", 0, ""},
+		"short, then full":   {[]int{3, 0, 2, 9}, 5, "5 2token-1 2token-2", 5, "token-3"},
+		"full":               {[]int{5, 1}, 5, "5", 5, "token-1"},
+		"without a size":     {[]int{99, 1, 1}, 0, "0 1token-1", 100, "token-2"},
+		"without a size, 40": {[]int{40, 0}, 0, "0 60token-1", 40, ""},
+	} {
+		admin := &pagesAdmin{pages: c.pages}
+		resp, err := listRecords(t.Context(), admin, &idemdv1.ListRecordsRequest{PageSize: c.size})
+		if err != nil || strings.Join(admin.asked, " ") != c.asked || len(resp.GetRecords()) != c.records || resp.GetNextPageToken() != c.token {
+			t.Errorf("%s: asked %q, got %d records and token %q, %v", name, admin.asked, len(resp.GetRecords()), resp.GetNextPageToken(), err)
+		}
 	}
 }
 

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"strings"
 
 	"google.golang.org/grpc"
 
 	idemdv1 "github.com/idemd/idemd/proto/idemd/v1"
+	"github.com/idemd/idemd/store"
 )
 
 // recordCmd is what an operator does with single keys.
@@ -60,12 +62,32 @@ func (c *recordListCmd) Run(s *session) error {
 		req.State = idemdv1.State(idemdv1.State_value[name])
 	}
 	return c.call(s, func(ctx context.Context, conn *grpc.ClientConn) error {
-		resp, err := idemdv1.NewAdminServiceClient(conn).ListRecords(ctx, req)
+		resp, err := listRecords(ctx, idemdv1.NewAdminServiceClient(conn), req)
 		if err != nil {
 			return err
 		}
 		return c.show(s, resp, func(p *page) { recordListText(p, resp) })
 	})
+}
+
+// listRecords lists as many records as are asked for, if there are. A page of the server's
+// may have fewer, because it looks at a bounded part of the store.
+func listRecords(ctx context.Context, admin idemdv1.AdminServiceClient, req *idemdv1.ListRecordsRequest) (*idemdv1.ListRecordsResponse, error) {
+	left := cmp.Or(req.GetPageSize(), store.DefaultPageSize)
+	all := &idemdv1.ListRecordsResponse{}
+	for {
+		page, err := admin.ListRecords(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		all.Records = append(all.Records, page.GetRecords()...)
+		all.NextPageToken, all.Now = page.GetNextPageToken(), page.GetNow()
+		left -= int32(len(page.GetRecords()))
+		if left <= 0 || all.GetNextPageToken() == "" {
+			return all, nil
+		}
+		req.PageSize, req.PageToken = left, page.GetNextPageToken()
+	}
 }
 
 func recordListText(p *page, resp *idemdv1.ListRecordsResponse) {
@@ -89,6 +111,12 @@ func short(part string) string {
 	return keyText(part)
 }
 
+// expectFlags say which record an operator means.
+type expectFlags struct {
+	Fence    int64 `xor:"fence" required:"" placeholder:"N" help:"The record's fence, as record inspect shows it: if the key has gone on since, nothing is done."`
+	AnyFence bool  `xor:"fence" required:"" help:"Do it whatever the fence is: then running it again may hit the next attempt."`
+}
+
 // auditFlags say who forced an action, and why.
 type auditFlags struct {
 	Actor  string `default:"${user}" help:"Who decided ($$USER, or the user id)."`
@@ -98,6 +126,7 @@ type auditFlags struct {
 type recordResolveCmd struct {
 	remoteFlags
 	keyFlags
+	expectFlags
 	auditFlags
 	outcomeFlags
 	NothingHappened bool `help:"Record no outcome: the key may be claimed afresh."`
@@ -105,7 +134,7 @@ type recordResolveCmd struct {
 
 // Run is called by kong.
 func (c *recordResolveCmd) Run(s *session) error {
-	req := &idemdv1.ResolveRequest{Key: c.key(), Actor: c.Actor, Reason: c.Reason}
+	req := &idemdv1.ResolveRequest{Key: c.key(), Fence: c.Fence, AnyFence: c.AnyFence, Actor: c.Actor, Reason: c.Reason}
 	switch {
 	case c.given() == c.NothingHappened:
 		return usageError("give either what happened (--outcome, --code) or --nothing-happened")
@@ -128,6 +157,7 @@ func (c *recordResolveCmd) Run(s *session) error {
 type recordForceReleaseCmd struct {
 	remoteFlags
 	keyFlags
+	expectFlags
 	auditFlags
 }
 
@@ -135,7 +165,7 @@ type recordForceReleaseCmd struct {
 func (c *recordForceReleaseCmd) Run(s *session) error {
 	return c.callFor(s, 0, lookFirst, func(ctx context.Context, conn *grpc.ClientConn) error {
 		resp, err := idemdv1.NewAdminServiceClient(conn).ForceRelease(ctx, &idemdv1.ForceReleaseRequest{
-			Key: c.key(), Actor: c.Actor, Reason: c.Reason,
+			Key: c.key(), Fence: c.Fence, AnyFence: c.AnyFence, Actor: c.Actor, Reason: c.Reason,
 		})
 		if err != nil {
 			return err

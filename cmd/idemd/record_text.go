@@ -81,5 +81,7 @@ func eventText(p *page, e *idemdv1.Event) {
 	}
 	if e.GetOutcome() != nil {
 		p.outcome(e.GetOutcome())
+		p.field("outcome sha256", fmt.Sprintf("%x", e.GetOutcomeDigest()))
+		p.field("outcome bytes", e.GetOutcomeSize())
 	}
 }

@@ -42,8 +42,8 @@ var (
 	gateFree    = store.ReleaseRequest{Key: gateKey, AttemptID: "one", Fence: gateFence, Effect: store.EffectNone}
 	gateUnknown = store.ReleaseRequest{Key: gateKey, AttemptID: "one", Fence: gateFence, Effect: store.EffectUnknown}
 	gateRenew   = store.RenewRequest{Key: gateKey, AttemptID: "one", Fence: gateFence, Lease: time.Minute}
-	gateForce   = store.ForceReleaseRequest{Key: gateKey, Actor: "operator", Reason: "stuck"}
-	gateSettle  = store.ResolveRequest{Key: gateKey, Actor: "operator", Reason: "checked", Outcome: gateOutcome}
+	gateForce   = store.ForceReleaseRequest{Key: gateKey, AnyFence: true, Actor: "operator", Reason: "stuck"}
+	gateSettle  = store.ResolveRequest{Key: gateKey, AnyFence: true, Actor: "operator", Reason: "checked", Outcome: gateOutcome}
 )
 
 var gatedWrites = []gatedWrite{

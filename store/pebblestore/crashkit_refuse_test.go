@@ -197,7 +197,9 @@ func TestLockedDirectory(t *testing.T) {
 	if err != nil || !strings.Contains(string(out), "locked: true") || !strings.Contains(string(out), dir) {
 		t.Errorf("a second process: %v\n%s", err, out)
 	}
-	mustAnswer(t, s, gateOther) // and the first goes on
+	claim := gateOther
+	claim.Key.ID = "claimed by nobody before"
+	mustAnswer(t, s, claim) // and the first goes on
 	mustClose(t, s)
 	openAndCall(t, dir, 3)
 }

@@ -182,13 +182,24 @@ func (h *holders) request(rng *rand.Rand, keys []store.Key, now time.Time) any {
 	case dice < 84:
 		return inspectRequest{key}
 	case dice < 92:
-		return store.ForceReleaseRequest{Key: key, Actor: "operator", Reason: fmt.Sprintf("stuck %d", rng.IntN(3))}
+		force := store.ForceReleaseRequest{Key: key, Actor: "operator", Reason: fmt.Sprintf("stuck %d", rng.IntN(3))}
+		force.Fence, force.AnyFence = expected(rng, holder)
+		return force
 	}
 	resolve := store.ResolveRequest{Key: key, Actor: "operator", Reason: "checked by hand"}
+	resolve.Fence, resolve.AnyFence = expected(rng, holder)
 	if rng.IntN(3) == 0 {
 		resolve.Outcome = outcomeOf(rng, holder)
 	}
 	return resolve
+}
+
+// expected is the fence that an operator expects: the holder's, or any.
+func expected(rng *rand.Rand, holder grant) (fence int64, any bool) {
+	if rng.IntN(2) == 0 {
+		return 0, true
+	}
+	return holder.fence, false
 }
 
 // newcomer makes a Claim by an attempt nobody has seen; a few are of another request or

@@ -126,34 +126,46 @@ func ListRequestFromProto(m *pb.ListRecordsRequest) (store.ListRequest, error) {
 // ResolveRequestToProto returns the message of a request.
 func ResolveRequestToProto(r store.ResolveRequest) *pb.ResolveRequest {
 	return &pb.ResolveRequest{
-		Key:     KeyToProto(r.Key),
-		Outcome: OutcomeToProto(r.Outcome),
-		Actor:   r.Actor,
-		Reason:  r.Reason,
+		Key:      KeyToProto(r.Key),
+		Fence:    r.Fence,
+		AnyFence: r.AnyFence,
+		Outcome:  OutcomeToProto(r.Outcome),
+		Actor:    r.Actor,
+		Reason:   r.Reason,
 	}
 }
 
 // ResolveRequestFromProto returns the request of a message. It cannot fail.
 func ResolveRequestFromProto(m *pb.ResolveRequest) (store.ResolveRequest, error) {
 	return store.ResolveRequest{
-		Key:     KeyFromProto(m.GetKey()),
-		Outcome: OutcomeFromProto(m.GetOutcome()),
-		Actor:   m.GetActor(),
-		Reason:  m.GetReason(),
+		Key:      KeyFromProto(m.GetKey()),
+		Fence:    m.GetFence(),
+		AnyFence: m.GetAnyFence(),
+		Outcome:  OutcomeFromProto(m.GetOutcome()),
+		Actor:    m.GetActor(),
+		Reason:   m.GetReason(),
 	}, nil
 }
 
 // ForceReleaseRequestToProto returns the message of a request.
 func ForceReleaseRequestToProto(r store.ForceReleaseRequest) *pb.ForceReleaseRequest {
-	return &pb.ForceReleaseRequest{Key: KeyToProto(r.Key), Actor: r.Actor, Reason: r.Reason}
+	return &pb.ForceReleaseRequest{
+		Key:      KeyToProto(r.Key),
+		Fence:    r.Fence,
+		AnyFence: r.AnyFence,
+		Actor:    r.Actor,
+		Reason:   r.Reason,
+	}
 }
 
 // ForceReleaseRequestFromProto returns the request of a message. It cannot fail.
 func ForceReleaseRequestFromProto(m *pb.ForceReleaseRequest) (store.ForceReleaseRequest, error) {
 	return store.ForceReleaseRequest{
-		Key:    KeyFromProto(m.GetKey()),
-		Actor:  m.GetActor(),
-		Reason: m.GetReason(),
+		Key:      KeyFromProto(m.GetKey()),
+		Fence:    m.GetFence(),
+		AnyFence: m.GetAnyFence(),
+		Actor:    m.GetActor(),
+		Reason:   m.GetReason(),
 	}, nil
 }
 

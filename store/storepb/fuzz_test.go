@@ -61,8 +61,8 @@ func FuzzRequestValidation(f *testing.F) {
 		ReleaseRequestToProto(store.ReleaseRequest{Key: testKey, AttemptID: "a", Fence: 5, Effect: store.EffectNone}),
 		LookupRequestToProto(store.LookupRequest{Key: testKey}),
 		ListRequestToProto(store.ListRequest{Namespace: "n", PageSize: 5}),
-		ResolveRequestToProto(store.ResolveRequest{Key: testKey, Outcome: testDone, Reason: "r"}),
-		ForceReleaseRequestToProto(store.ForceReleaseRequest{Key: testKey, Reason: "r"}),
+		ResolveRequestToProto(store.ResolveRequest{Key: testKey, Fence: 5, Outcome: testDone, Reason: "r"}),
+		ForceReleaseRequestToProto(store.ForceReleaseRequest{Key: testKey, AnyFence: true, Reason: "r"}),
 		NamespaceToProto(store.Namespace{Name: "n", Retention: time.Hour}.WithDefaults()),
 	}
 	for kind, m := range seeds {

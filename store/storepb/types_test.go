@@ -114,9 +114,9 @@ func TestRequestsRoundTrip(t *testing.T) {
 	roundTrip(t, store.ListRequest{
 		Namespace: "n", Filter: store.Filter{State: store.StateReleased, Lapsed: true}, PageSize: 9, PageToken: "t",
 	}, ListRequestToProto, ListRequestFromProto)
-	roundTrip(t, store.ResolveRequest{Key: testKey, Outcome: testDone, Actor: "ann", Reason: "seen at the bank"},
+	roundTrip(t, store.ResolveRequest{Key: testKey, Fence: 5, AnyFence: true, Outcome: testDone, Actor: "ann", Reason: "seen at the bank"},
 		ResolveRequestToProto, ResolveRequestFromProto, ".BodyOmitted")
-	roundTrip(t, store.ForceReleaseRequest{Key: testKey, Actor: "ann", Reason: "host is gone"},
+	roundTrip(t, store.ForceReleaseRequest{Key: testKey, Fence: 5, AnyFence: true, Actor: "ann", Reason: "host is gone"},
 		ForceReleaseRequestToProto, ForceReleaseRequestFromProto)
 }
 

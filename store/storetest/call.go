@@ -40,7 +40,8 @@ type call struct {
 	Reason      string
 }
 
-// named says that the operation carries an attempt id, fenced that it carries a fence.
+// named says that the operation carries an attempt id, fenced that it carries a fence. An
+// operator's may carry one: zero is any.
 func (o call) named() bool { return o.Kind == opClaim || o.fenced() }
 func (o call) fenced() bool {
 	return o.Kind == opRenew || o.Kind == opComplete || o.Kind == opRelease
@@ -60,9 +61,9 @@ func (o call) perform(ctx context.Context, b store.Backend) reply {
 	case opLookup:
 		return lookupReply(b.Lookup(ctx, store.LookupRequest{Key: o.Key, Fingerprint: o.Fingerprint}))
 	case opResolve:
-		return recordReply(b.Resolve(ctx, store.ResolveRequest{Key: o.Key, Outcome: o.Outcome, Actor: o.Actor, Reason: o.Reason}))
+		return recordReply(b.Resolve(ctx, store.ResolveRequest{Key: o.Key, Fence: o.Fence, AnyFence: o.Fence == 0, Outcome: o.Outcome, Actor: o.Actor, Reason: o.Reason}))
 	case opForce:
-		return recordReply(b.ForceRelease(ctx, store.ForceReleaseRequest{Key: o.Key, Actor: o.Actor, Reason: o.Reason}))
+		return recordReply(b.ForceRelease(ctx, store.ForceReleaseRequest{Key: o.Key, Fence: o.Fence, AnyFence: o.Fence == 0, Actor: o.Actor, Reason: o.Reason}))
 	case opInspect:
 		return inspectReply(b.InspectRecord(ctx, o.Key))
 	}

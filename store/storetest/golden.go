@@ -52,8 +52,8 @@ import (
 //	complete ID fence= outcome=
 //	release ID fence= effect=NONE|UNKNOWN
 //	lookup fp=
-//	resolve [outcome=] [actor=] reason=
-//	force-release [actor=] reason=
+//	resolve [fence=] [outcome=] [actor=] reason=
+//	force-release [fence=] [actor=] reason=
 //
 // A TIME is +30s, counted from the start of the case, or now-30s. A fence is written as
 // the instant whose microseconds it is, so that +40s is the fence of a first grant then and

@@ -52,8 +52,8 @@ var goldenVerbs = map[string]goldenVerb{
 		"attempt": isText, "fence": isFence, "effect": oneOf(goldenEffects),
 	}),
 	"lookup":        operation("", []string{"fp"}, goldenArgs{"fp": isFingerprint}),
-	"resolve":       operation("", nil, goldenArgs{"outcome": isText, "actor": isText, "reason": isText}),
-	"force-release": operation("", nil, goldenArgs{"actor": isText, "reason": isText}),
+	"resolve":       operation("", nil, goldenArgs{"fence": isFence, "outcome": isText, "actor": isText, "reason": isText}),
+	"force-release": operation("", nil, goldenArgs{"fence": isFence, "actor": isText, "reason": isText}),
 }
 
 func operation(positional string, required []string, args goldenArgs) goldenVerb {

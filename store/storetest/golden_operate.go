@@ -51,12 +51,12 @@ func (r *goldenRun) operate(key store.Key, cmd goldenCommand) string {
 		return answerText(r, answer, err, r.lookupText)
 	case "resolve":
 		record, err := r.inst.Resolve(ctx, store.ResolveRequest{
-			Key: key, Outcome: r.outcome(cmd), Actor: cmd.text("actor"), Reason: cmd.text("reason"),
+			Key: key, Fence: r.expected(cmd), AnyFence: !cmd.has("fence"), Outcome: r.outcome(cmd), Actor: cmd.text("actor"), Reason: cmd.text("reason"),
 		})
 		return answerText(r, record, err, r.returnedText)
 	default: // the parser lets nothing else through
 		record, err := r.inst.ForceRelease(ctx, store.ForceReleaseRequest{
-			Key: key, Actor: cmd.text("actor"), Reason: cmd.text("reason"),
+			Key: key, Fence: r.expected(cmd), AnyFence: !cmd.has("fence"), Actor: cmd.text("actor"), Reason: cmd.text("reason"),
 		})
 		return answerText(r, record, err, r.returnedText)
 	}
@@ -135,6 +135,14 @@ func (r *goldenRun) fence(cmd goldenCommand) int64 {
 		return n
 	}
 	return r.base.Add(parsedDuration(text)).UnixMicro()
+}
+
+// expected is the fence that an operator expects, zero if any will do.
+func (r *goldenRun) expected(cmd goldenCommand) int64 {
+	if !cmd.has("fence") {
+		return 0
+	}
+	return r.fence(cmd)
 }
 
 func duration(cmd goldenCommand, name string) time.Duration { return parsedDuration(cmd.text(name)) }

@@ -155,7 +155,7 @@ func staticFault(o call) error {
 		o.Lease != 0 && (o.Lease < time.Second || o.Lease > 15*time.Minute),
 		o.fenced() && o.Fence <= 0,
 		o.Kind == opRelease && o.Effect == 0,
-		(o.Kind == opResolve || o.Kind == opForce) && o.Reason == "":
+		(o.Kind == opResolve || o.Kind == opForce) && (o.Reason == "" || o.Fence < 0):
 		return store.ErrInvalidArgument
 	}
 	return nil
@@ -352,6 +352,9 @@ func (m *model) lookup(e *entry, o call) reply {
 }
 
 func (m *model) resolve(e *entry, o call) reply {
+	if o.Fence != 0 && o.Fence != e.fence {
+		return refused(store.ErrStaleFence)
+	}
 	if !m.lapsed(e) {
 		return refused(store.ErrNotLapsed)
 	}
@@ -361,6 +364,9 @@ func (m *model) resolve(e *entry, o call) reply {
 }
 
 func (m *model) force(e *entry, o call) reply {
+	if o.Fence != 0 && o.Fence != e.fence {
+		return refused(store.ErrStaleFence)
+	}
 	if e.state != store.StateInProgress {
 		return refused(store.ErrNotHeld)
 	}

@@ -276,6 +276,9 @@ func (m *machine) look(t *rapid.T, key store.Key) {
 func (m *machine) operator(t *rapid.T, key store.Key) {
 	o := call{Key: key, Actor: "operator", Reason: "because"}
 	o.Kind = rapid.SampledFrom([]opKind{opResolve, opForce}).Draw(t, "kind")
+	if rapid.Bool().Draw(t, "with fence") {
+		o.Fence = m.someHolder(t, key).fence
+	}
 	if o.Kind == opResolve && rapid.Bool().Draw(t, "with outcome") {
 		o.Outcome = outcomes.Draw(t, "outcome")
 	}
@@ -292,6 +295,7 @@ func (m *machine) flaw(t *rapid.T, key store.Key) {
 		"long lease":           func(o *call) { o.Lease = m.model.spaces[key.Namespace].maxLease + 1 },
 		"versioned no digest":  func(o *call) { o.Fingerprint = store.Fingerprint{Version: 1} },
 		"no fence":             func(o *call) { o.Fence = 0 },
+		"bad fence":            func(o *call) { o.Fence = -1 },
 		"no effect":            func(o *call) { o.Effect = 0 },
 		"no reason":            func(o *call) { o.Reason = "" },
 		"outcome over a limit": func(o *call) { o.Outcome = &store.Outcome{Body: make([]byte, 256<<10+1)} },
@@ -302,8 +306,8 @@ func (m *machine) flaw(t *rapid.T, key store.Key) {
 		opComplete: {"empty id", "unknown namespace", "empty attempt", "no fence", "outcome over a limit"},
 		opRelease:  {"empty id", "unknown namespace", "empty attempt", "no fence", "no effect"},
 		opLookup:   {"empty id", "unknown namespace", "versioned no digest"},
-		opResolve:  {"empty id", "unknown namespace", "no reason", "outcome over a limit"},
-		opForce:    {"empty id", "unknown namespace", "no reason"},
+		opResolve:  {"empty id", "unknown namespace", "no reason", "bad fence", "outcome over a limit"},
+		opForce:    {"empty id", "unknown namespace", "no reason", "bad fence"},
 		opInspect:  {"empty id", "unknown namespace"},
 	}
 	kind := rapid.SampledFrom([]opKind{opClaim, opRenew, opComplete, opRelease, opLookup, opResolve, opForce, opInspect}).Draw(t, "kind")
@@ -312,6 +316,9 @@ func (m *machine) flaw(t *rapid.T, key store.Key) {
 		h = held[0]
 	}
 	o := call{Kind: kind, Key: key, AttemptID: h.attempt, Fence: h.fence, Effect: store.EffectNone, Reason: "because"}
+	if kind == opResolve || kind == opForce {
+		o.Fence = 0 // any
+	}
 	if kind == opComplete {
 		o.Outcome = &store.Outcome{}
 	}

@@ -937,8 +937,13 @@ type ResolveRequest struct {
 	// Absent: nothing happened, and the key may be claimed afresh.
 	Outcome *Outcome `protobuf:"bytes,2,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	// Who decided, and why. The reason is required.
-	Actor         string `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
-	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	Actor  string `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
+	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The record's fence as the operator has seen it; another one is refused with STALE_FENCE,
+	// so that sending this again cannot settle what came later. Or any_fence.
+	Fence int64 `protobuf:"varint,5,opt,name=fence,proto3" json:"fence,omitempty"`
+	// Settle the key whatever its fence is. Then fence is 0.
+	AnyFence      bool `protobuf:"varint,6,opt,name=any_fence,json=anyFence,proto3" json:"any_fence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1001,6 +1006,20 @@ func (x *ResolveRequest) GetReason() string {
 	return ""
 }
 
+func (x *ResolveRequest) GetFence() int64 {
+	if x != nil {
+		return x.Fence
+	}
+	return 0
+}
+
+func (x *ResolveRequest) GetAnyFence() bool {
+	if x != nil {
+		return x.AnyFence
+	}
+	return false
+}
+
 type ResolveResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Record        *Record                `protobuf:"bytes,1,opt,name=record,proto3" json:"record,omitempty"`
@@ -1049,8 +1068,14 @@ type ForceReleaseRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Key   *Key                   `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// Who decided, and why. The reason is required.
-	Actor         string `protobuf:"bytes,2,opt,name=actor,proto3" json:"actor,omitempty"`
-	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Actor  string `protobuf:"bytes,2,opt,name=actor,proto3" json:"actor,omitempty"`
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The fence of the attempt to end, as the operator has seen it; if it is not the record's
+	// any more, STALE_FENCE, so that sending this again cannot end the next holder's attempt.
+	// Or any_fence.
+	Fence int64 `protobuf:"varint,4,opt,name=fence,proto3" json:"fence,omitempty"`
+	// End whichever attempt holds the key. Then fence is 0.
+	AnyFence      bool `protobuf:"varint,5,opt,name=any_fence,json=anyFence,proto3" json:"any_fence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1104,6 +1129,20 @@ func (x *ForceReleaseRequest) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *ForceReleaseRequest) GetFence() int64 {
+	if x != nil {
+		return x.Fence
+	}
+	return 0
+}
+
+func (x *ForceReleaseRequest) GetAnyFence() bool {
+	if x != nil {
+		return x.AnyFence
+	}
+	return false
 }
 
 type ForceReleaseResponse struct {
@@ -1359,18 +1398,22 @@ const file_idemd_v1_admin_proto_rawDesc = "" +
 	"\x15InspectRecordResponse\x12(\n" +
 	"\x06record\x18\x01 \x01(\v2\x10.idemd.v1.RecordR\x06record\x12'\n" +
 	"\x06events\x18\x02 \x03(\v2\x0f.idemd.v1.EventR\x06events\x12,\n" +
-	"\x03now\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x03now\"\x8c\x01\n" +
+	"\x03now\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x03now\"\xbf\x01\n" +
 	"\x0eResolveRequest\x12\x1f\n" +
 	"\x03key\x18\x01 \x01(\v2\r.idemd.v1.KeyR\x03key\x12+\n" +
 	"\aoutcome\x18\x02 \x01(\v2\x11.idemd.v1.OutcomeR\aoutcome\x12\x14\n" +
 	"\x05actor\x18\x03 \x01(\tR\x05actor\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\";\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05fence\x18\x05 \x01(\x03R\x05fence\x12\x1b\n" +
+	"\tany_fence\x18\x06 \x01(\bR\banyFence\";\n" +
 	"\x0fResolveResponse\x12(\n" +
-	"\x06record\x18\x01 \x01(\v2\x10.idemd.v1.RecordR\x06record\"d\n" +
+	"\x06record\x18\x01 \x01(\v2\x10.idemd.v1.RecordR\x06record\"\x97\x01\n" +
 	"\x13ForceReleaseRequest\x12\x1f\n" +
 	"\x03key\x18\x01 \x01(\v2\r.idemd.v1.KeyR\x03key\x12\x14\n" +
 	"\x05actor\x18\x02 \x01(\tR\x05actor\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"@\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05fence\x18\x04 \x01(\x03R\x05fence\x12\x1b\n" +
+	"\tany_fence\x18\x05 \x01(\bR\banyFence\"@\n" +
 	"\x14ForceReleaseResponse\x12(\n" +
 	"\x06record\x18\x01 \x01(\v2\x10.idemd.v1.RecordR\x06record\"\xc7\x01\n" +
 	"\x06Bucket\x12\"\n" +

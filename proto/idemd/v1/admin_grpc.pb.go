@@ -42,7 +42,9 @@ type AdminServiceClient interface {
 	ListNamespaces(ctx context.Context, in *ListNamespacesRequest, opts ...grpc.CallOption) (*ListNamespacesResponse, error)
 	// UpdateNamespace replaces the settings. The tier cannot change.
 	UpdateNamespace(ctx context.Context, in *UpdateNamespaceRequest, opts ...grpc.CallOption) (*UpdateNamespaceResponse, error)
-	// ListRecords lists live records, without outcomes.
+	// ListRecords lists live records, without outcomes. A page may have fewer records than
+	// asked for, or none, and still have a next page: one call looks at a bounded part of the
+	// store.
 	ListRecords(ctx context.Context, in *ListRecordsRequest, opts ...grpc.CallOption) (*ListRecordsResponse, error)
 	// InspectRecord shows everything known about one key.
 	InspectRecord(ctx context.Context, in *InspectRecordRequest, opts ...grpc.CallOption) (*InspectRecordResponse, error)
@@ -164,7 +166,9 @@ type AdminServiceServer interface {
 	ListNamespaces(context.Context, *ListNamespacesRequest) (*ListNamespacesResponse, error)
 	// UpdateNamespace replaces the settings. The tier cannot change.
 	UpdateNamespace(context.Context, *UpdateNamespaceRequest) (*UpdateNamespaceResponse, error)
-	// ListRecords lists live records, without outcomes.
+	// ListRecords lists live records, without outcomes. A page may have fewer records than
+	// asked for, or none, and still have a next page: one call looks at a bounded part of the
+	// store.
 	ListRecords(context.Context, *ListRecordsRequest) (*ListRecordsResponse, error)
 	// InspectRecord shows everything known about one key.
 	InspectRecord(context.Context, *InspectRecordRequest) (*InspectRecordResponse, error)
