@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"slices"
@@ -291,7 +292,11 @@ func (r *rig) record() *store.Record { return r.recordOf(chargeMethod, key1, "")
 // recordOf returns what the store has of a key; nil if nothing.
 func (r *rig) recordOf(scope, id, entity string) *store.Record {
 	r.t.Helper()
-	return r.store.inspect(r.t, store.Key{Namespace: "default", Scope: scope, ID: id, Entity: entity}).Record
+	got, err := r.store.inner.InspectRecord(r.t.Context(), store.Key{Namespace: "default", Scope: scope, ID: id, Entity: entity})
+	if err != nil && !errors.Is(err, store.ErrKeyNotFound) {
+		r.t.Fatal(err)
+	}
+	return got.Record
 }
 
 func (r *rig) state(want store.State) {
