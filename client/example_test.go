@@ -14,9 +14,9 @@ import (
 	"github.com/idemd/idemd/store/storetest"
 )
 
-// Two attempts to do a thing that must not happen twice: the second one is told what the
-// first one did.
-func Example() {
+// What [client.Do] and a [client.Guard] do for a caller, by hand: whoever claims by itself
+// renews, counts the lease, and tells errors that prove nothing from those that are final.
+func ExampleClient_Claim() {
 	addr, stop := startServer() // elsewhere: idemd serve
 	defer stop()
 	c, err := client.Dial(addr)
