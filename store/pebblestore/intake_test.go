@@ -269,6 +269,27 @@ func TestOperationsOnNamespacesAreBounded(t *testing.T) {
 	<-other.done
 }
 
+// What operators read counts as the namespace's, when it has to wait.
+func TestReadingARecordIsBounded(t *testing.T) {
+	s := mustOpen(t, testOptions(vfs.NewCrashableMem()))
+	letGo := hold(t, s)
+	defer letGo()
+	for range maxQueuedOpsNamespace {
+		mustPut(t, s.intake, &op{
+			class: classSettle, namespace: store.DefaultNamespace, bytes: opBytes,
+			run: func(*turn) error { return nil }, done: make(chan struct{}, 1),
+		})
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.barrier(ended, store.DefaultNamespace); !errors.Is(err, store.ErrOverloaded) {
+		t.Errorf("%v, want ErrOverloaded", err)
+	}
+	if _, err := s.barrier(ended, "another"); !errors.Is(err, context.Canceled) {
+		t.Errorf("of another namespace: %v, want that it was queued", err)
+	}
+}
+
 // Names that somebody makes up leave nothing behind.
 func TestUnknownNamespacesAreNotQueued(t *testing.T) {
 	s := mustOpen(t, testOptions(vfs.NewCrashableMem()))

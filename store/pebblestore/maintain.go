@@ -29,28 +29,25 @@ const (
 // Maintain implements [store.Maintainer]. A bucket with a damaged row is not dropped,
 // because that row may be live.
 func (s *Store) Maintain(ctx context.Context) (store.Maintenance, error) {
-	leave, err := s.enter()
-	if err != nil {
-		return store.Maintenance{}, s.failureOr(err)
-	}
-	defer leave()
-	s.maintain.Lock()
-	defer s.maintain.Unlock()
-	due, err := s.dueBuckets(ctx)
-	if err != nil {
-		return store.Maintenance{}, err
-	}
-	var report store.Maintenance
-	var failed []error
-	for _, id := range due {
-		if err := s.retire(ctx, id, &report); err != nil {
-			failed = append(failed, err)
+	return past(s, func() (store.Maintenance, error) {
+		s.maintain.Lock()
+		defer s.maintain.Unlock()
+		due, err := s.dueBuckets(ctx)
+		if err != nil {
+			return store.Maintenance{}, err
 		}
-		if err := ctx.Err(); err != nil {
-			return report, err
+		var report store.Maintenance
+		var failed []error
+		for _, id := range due {
+			if err := s.retire(ctx, id, &report); err != nil {
+				failed = append(failed, err)
+			}
+			if err := ctx.Err(); err != nil {
+				return report, err
+			}
 		}
-	}
-	return report, errors.Join(failed...)
+		return report, errors.Join(failed...)
+	})
 }
 
 // maintainEvery runs Maintain until ctx ends.
@@ -155,7 +152,7 @@ func (t *turn) drop(id bucketID) {
 func (s *Store) moveLive(ctx context.Context, id bucketID, report *store.Maintenance) error {
 	from, to := bucketSpan(prefixRow, id)
 	for from != nil {
-		now, err := s.barrier(ctx)
+		now, err := s.barrier(ctx, "")
 		if err != nil {
 			return err
 		}

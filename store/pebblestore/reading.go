@@ -27,20 +27,20 @@ func (s *Store) read() reading {
 
 // vouch returns when nothing that was read from Pebble since can be lost any more: neither
 // rows nor namespaces nor the time. Mostly that is so already; else the loop knows when.
-func (s *Store) vouch(ctx context.Context, r reading) error {
+func (s *Store) vouch(ctx context.Context, namespace string, r reading) error {
 	newest := max(s.pruner.applied.Load(), r.known.seq)
 	if durable := s.durable.Load(); durable.seq >= newest && !r.now.After(durable.until) {
 		return s.failureOr(nil)
 	}
-	_, err := s.barrier(ctx)
+	_, err := s.barrier(ctx, namespace)
 	return err
 }
 
 // barrier returns the store's time when all that could be read from Pebble before the
-// call is synced.
-func (s *Store) barrier(ctx context.Context) (time.Time, error) {
+// call is synced. It waits in the namespace's share.
+func (s *Store) barrier(ctx context.Context, namespace string) (time.Time, error) {
 	var now time.Time
-	err := s.do(ctx, classSettle, "", 0, func(t *turn) error {
+	err := s.do(ctx, classSettle, namespace, 0, func(t *turn) error {
 		now = t.now
 		return nil
 	})

@@ -52,25 +52,22 @@ func (s *Store) InspectRecord(ctx context.Context, key store.Key) (store.Inspect
 	if !s.known.has(key.Namespace) {
 		return store.Inspection{}, store.NamespaceUnknown(key.Namespace)
 	}
-	leave, err := s.enter()
-	if err != nil {
-		return store.Inspection{}, s.failureOr(err)
-	}
-	defer leave()
-	read := s.read()
-	v, err := s.view(ctx)
-	if err != nil {
-		return store.Inspection{}, err
-	}
-	defer v.it.Close()
-	inspection, err := v.inspect(&key, read)
-	if vouched := s.vouch(ctx, read); vouched != nil {
-		return store.Inspection{}, vouched
-	}
-	if errors.Is(err, store.ErrRecordCorrupt) {
-		s.damaged(err)
-	}
-	return inspection, err
+	return past(s, func() (store.Inspection, error) {
+		read := s.read()
+		v, err := s.view(ctx)
+		if err != nil {
+			return store.Inspection{}, err
+		}
+		defer v.it.Close()
+		inspection, err := v.inspect(&key, read)
+		if vouched := s.vouch(ctx, key.Namespace, read); vouched != nil {
+			return store.Inspection{}, vouched
+		}
+		if errors.Is(err, store.ErrRecordCorrupt) {
+			s.damaged(err)
+		}
+		return inspection, err
+	})
 }
 
 // ListRecords implements [store.Records]. Its order is that of the latest grants' buckets
@@ -82,20 +79,17 @@ func (s *Store) ListRecords(ctx context.Context, req store.ListRequest) (store.R
 	if !s.known.has(req.Namespace) {
 		return store.RecordPage{}, store.NamespaceUnknown(req.Namespace)
 	}
-	leave, err := s.enter()
-	if err != nil {
-		return store.RecordPage{}, s.failureOr(err)
-	}
-	defer leave()
-	read := s.read()
-	page, err := s.readPage(ctx, req, read, scanBudget{rows: scanRows, bytes: scanBytes})
-	if vouched := s.vouch(ctx, read); vouched != nil {
-		return store.RecordPage{}, vouched
-	}
-	if err != nil {
-		return store.RecordPage{}, err
-	}
-	return page, nil
+	return past(s, func() (store.RecordPage, error) {
+		read := s.read()
+		page, err := s.readPage(ctx, req, read, scanBudget{rows: scanRows, bytes: scanBytes})
+		if vouched := s.vouch(ctx, req.Namespace, read); vouched != nil {
+			return store.RecordPage{}, vouched
+		}
+		if err != nil {
+			return store.RecordPage{}, err
+		}
+		return page, nil
+	})
 }
 
 // One listing looks at no more rows, and reads no more bytes, however few records it finds.

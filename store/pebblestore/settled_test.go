@@ -103,6 +103,30 @@ func TestStoppedStoreAnswersNoCommit(t *testing.T) {
 	}
 }
 
+// Who reads Pebble when it gives up may wait for a lock that it keeps.
+func TestStoppedStoreLetsReadersGo(t *testing.T) {
+	s := mustOpen(t, testOptions(vfs.NewCrashableMem()))
+	reads, stuck := make(chan struct{}), make(chan struct{})
+	defer close(stuck)
+	answer := make(chan error)
+	go func() {
+		_, err := past(s, func() (int, error) {
+			close(reads)
+			<-stuck
+			return 0, nil
+		})
+		answer <- err
+	}()
+	<-reads
+	s.fail(errDisk)
+	if err := <-answer; !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("got %v, want ErrUnavailable", err)
+	}
+	if err := s.Close(); !errors.Is(err, errDisk) {
+		t.Errorf("Close: %v, want the failure", err)
+	}
+}
+
 // Memory for records is bounded, however many there are.
 func TestCachesAreBounded(t *testing.T) {
 	const keys = 400

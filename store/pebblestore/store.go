@@ -72,14 +72,31 @@ func (s *Store) failureOr(other error) error {
 	}
 }
 
-// enter lets the caller read Pebble directly until it calls the returned function.
-func (s *Store) enter() (leave func(), err error) {
-	s.direct.RLock()
-	if s.closed {
-		s.direct.RUnlock()
-		return nil, errClosed
+// past runs what reads Pebble past the loop, in a goroutine of its own: once Pebble has
+// given up it keeps its locks, and who waits for one of them waits for ever.
+func past[T any](s *Store, read func() (T, error)) (T, error) {
+	var (
+		value T
+		err   error
+		ended = make(chan struct{})
+	)
+	go func() {
+		defer close(ended)
+		s.direct.RLock()
+		defer s.direct.RUnlock()
+		if s.closed {
+			err = errClosed
+			return
+		}
+		value, err = read()
+	}()
+	select {
+	case <-ended:
+		return value, err
+	case <-s.failed:
+		var none T
+		return none, s.failureOr(errClosed)
 	}
-	return s.direct.RUnlock, nil
 }
 
 // closeLimit is how long Close waits, for a disk that hangs for example.
