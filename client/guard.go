@@ -138,7 +138,7 @@ func (c *guarded) prepare(ctx context.Context) (*execution, error) {
 	case errors.Is(err, errNoKey):
 		x.tell(EventNoKey, nil)
 		if !p.Required {
-			return nil, nil //nolint:nilnil // said above
+			return nil, nil
 		}
 	case err != nil:
 		x.tell(EventRefused, err)

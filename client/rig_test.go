@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
@@ -125,28 +126,62 @@ func (p *payments) Import(stream grpc.ClientStreamingServer[testv1.ChargeRequest
 	return stream.SendAndClose(response)
 }
 
-// hangingStore answers no Claim while it hangs.
+// hangingStore is slow where it is told to be.
 type hangingStore struct {
 	*faultyStore
 	mu    sync.Mutex
 	hangs bool
+	first map[string]func() // what comes before an operation
 }
 
+// hang makes Claims go without an answer.
 func (s *hangingStore) hang(hangs bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hangs = hangs
 }
 
-func (s *hangingStore) Claim(ctx context.Context, req store.ClaimRequest) (store.ClaimAnswer, error) {
+// before has f called before each of the operations.
+func (s *hangingStore) before(operation string, f func()) {
 	s.mu.Lock()
-	hangs := s.hangs
+	defer s.mu.Unlock()
+	s.first[operation] = f
+}
+
+// stall makes the operations slow, whatever their context says.
+func (s *hangingStore) stall(operation string, d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.first[operation] = func() { time.Sleep(d) }
+}
+
+func (s *hangingStore) begin(operation string) (hangs bool) {
+	s.mu.Lock()
+	hangs = s.hangs
+	first := s.first[operation]
 	s.mu.Unlock()
-	if hangs {
+	if first != nil {
+		first()
+	}
+	return hangs
+}
+
+func (s *hangingStore) Claim(ctx context.Context, req store.ClaimRequest) (store.ClaimAnswer, error) {
+	if s.begin("claim") {
 		<-ctx.Done()
 		return store.ClaimAnswer{}, ctx.Err()
 	}
 	return s.faultyStore.Claim(ctx, req)
+}
+
+func (s *hangingStore) Renew(ctx context.Context, req store.RenewRequest) (store.RenewAnswer, error) {
+	s.begin("renew")
+	return s.faultyStore.Renew(ctx, req)
+}
+
+func (s *hangingStore) Complete(ctx context.Context, req store.CompleteRequest) (store.CompleteAnswer, error) {
+	s.begin("complete")
+	return s.faultyStore.Complete(ctx, req)
 }
 
 // total counts the calls of the store.
@@ -196,7 +231,7 @@ func guarded(t *testing.T, test func(t *testing.T, r *rig), opts ...client.Guard
 
 func newRig(t *testing.T, o rigOptions) *rig {
 	t.Helper()
-	r := &rig{t: t, store: &hangingStore{faultyStore: newStore(t)}, events: &eventLog{}, service: &payments{}}
+	r := &rig{t: t, store: &hangingStore{faultyStore: newStore(t), first: map[string]func(){}}, events: &eventLog{}, service: &payments{}}
 	r.service.does(func(context.Context) (*testv1.ChargeResponse, error) {
 		return &testv1.ChargeResponse{Receipt: "receipt-1"}, nil
 	})

@@ -1,0 +1,424 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/idemd/idemd/client"
+	testv1 "github.com/idemd/idemd/proto/idemd/test/v1"
+	"github.com/idemd/idemd/store"
+)
+
+// Case 13: a handler that outlives its lease keeps it.
+func TestCase13Heartbeat(t *testing.T) {
+	guarded(t, func(t *testing.T, r *rig) {
+		r.service.does(func(ctx context.Context) (*testv1.ChargeResponse, error) {
+			for range 90 {
+				time.Sleep(time.Second)
+				if ctx.Err() != nil {
+					t.Error("the context ended")
+				}
+			}
+			refused(t, r.once().err, codes.Aborted, "KEY_IN_PROGRESS")
+			return &testv1.ChargeResponse{Receipt: "r"}, nil
+		})
+		r.ok(r.once(), "r", false)
+		r.ok(r.once(), "r", true)
+		r.ran(1)
+		renewals := r.store.count("renew")
+		if renewals < 6 || renewals > 30 {
+			t.Errorf("%d renewals in three leases", renewals)
+		}
+		time.Sleep(time.Hour)
+		if r.store.count("renew") != renewals {
+			t.Error("renewed after the end")
+		}
+	})
+}
+
+// Case 13, 23: a handler that lost its lease is told, and what it did afterwards does not
+// count once another attempt has taken over.
+func TestCase13And23LostLease(t *testing.T) {
+	guarded(t, func(t *testing.T, r *rig) {
+		r.service.does(func(ctx context.Context) (*testv1.ChargeResponse, error) {
+			r.store.fail("renew", store.ErrUnavailable)
+			<-ctx.Done()
+			if !errors.Is(context.Cause(ctx), client.ErrLeaseLost) {
+				t.Errorf("cause %v", context.Cause(ctx))
+			}
+			time.Sleep(30 * time.Second)
+			r.store.fail("renew", nil)
+			r.service.does(func(context.Context) (*testv1.ChargeResponse, error) {
+				return &testv1.ChargeResponse{Receipt: "other's"}, nil
+			})
+			r.ok(r.once(), "other's", false)
+			return &testv1.ChargeResponse{Receipt: "late"}, nil
+		})
+		refused(t, r.once().err, codes.Aborted, "STALE_FENCE")
+		r.ok(r.once(), "other's", true)
+		r.told(client.EventGranted, client.EventTakeover, client.EventRecorded, client.EventLeaseLost, client.EventRecordingFailed, client.EventReplayed)
+		events := r.store.inspect(t, r.record().Key).Events
+		late := &testv1.ChargeResponse{}
+		if err := proto.Unmarshal(events[len(events)-1].Outcome.Body, late); err != nil || late.GetReceipt() != "late" {
+			t.Errorf("the late outcome is not kept as evidence: %+v", events)
+		}
+	})
+}
+
+// Case 23: a process that was stopped past its lease sees its context ended before what it
+// did is recorded, also if it gets there before any timer.
+func TestCase23StoppedProcess(t *testing.T) {
+	guarded(t, func(t *testing.T, r *rig) {
+		var acting context.Context
+		r.store.before("complete", func() {
+			if !errors.Is(context.Cause(acting), client.ErrLeaseLost) {
+				t.Errorf("recording with cause %v", context.Cause(acting))
+			}
+		})
+		r.service.does(func(ctx context.Context) (*testv1.ChargeResponse, error) {
+			acting = ctx
+			r.store.stall("renew", time.Minute) // as the timers of a stopped process
+			time.Sleep(40 * time.Second)
+			return &testv1.ChargeResponse{Receipt: "late"}, nil
+		})
+		r.ok(r.once(), "late", false) // nobody has taken over: the late holder settles it
+		r.ok(r.once(), "late", true)
+		r.told(client.EventGranted, client.EventLeaseLost, client.EventRecorded, client.EventReplayed)
+	})
+}
+
+// Case 24: the caller disconnects after the effect.
+func TestCase24CallerGone(t *testing.T) {
+	guarded(t, func(t *testing.T, r *rig) {
+		ctx, cancel := context.WithCancel(keyed(t, client.MetadataKey, key1))
+		r.service.does(func(ctx context.Context) (*testv1.ChargeResponse, error) {
+			cancel()
+			<-ctx.Done()
+			return &testv1.ChargeResponse{Receipt: "r"}, nil
+		})
+		req := &testv1.ChargeRequest{Account: "a", Amount: 42}
+		if got := r.chargeAs(ctx, req); status.Code(got.err) != codes.Canceled {
+			t.Error(got.err)
+		}
+		synctest.Wait()
+		r.state(store.StateCompleted)
+		r.ok(r.once(), "r", true)
+		r.told(client.EventGranted, client.EventRecorded, client.EventReplayed)
+	})
+}
+
+// Case 24: the same if the store is slow to record it, and the deadline has passed.
+func TestCase24DeadlinePassed(t *testing.T) {
+	guarded(t, func(t *testing.T, r *rig) {
+		ctx, cancel := context.WithTimeout(keyed(t, client.MetadataKey, key1), 2*time.Second)
+		defer cancel()
+		r.store.stall("complete", 3*time.Second)
+		if got := r.chargeAs(ctx, &testv1.ChargeRequest{Account: "a", Amount: 42}); status.Code(got.err) != codes.DeadlineExceeded {
+			t.Error(got.err)
+		}
+		time.Sleep(3 * time.Second)
+		r.ok(r.once(), "receipt-1", true)
+	})
+}
+
+// Case 25: the store fails after the effect.
+func TestCase25RecordedLater(t *testing.T) {
+	guarded(t, func(t *testing.T, r *rig) {
+		r.store.fail("complete", store.ErrUnavailable)
+		got := r.once()
+		r.ok(got, "receipt-1", false)
+		if !slices.Equal(got.trailer.Get(client.MetadataNotRecorded), []string{"true"}) {
+			t.Errorf("trailer %v", got.trailer)
+		}
+		r.told(client.EventGranted, client.EventNotRecorded)
+		time.Sleep(2 * time.Minute) // four leases
+		refused(t, r.once().err, codes.Aborted, "KEY_IN_PROGRESS")
+		r.store.fail("complete", nil)
+		if err := client.Drain(t.Context()); err != nil {
+			t.Error(err)
+		}
+		got = r.once()
+		r.ok(got, "receipt-1", true)
+		if len(got.trailer.Get(client.MetadataNotRecorded)) != 0 {
+			t.Errorf("trailer %v", got.trailer)
+		}
+		r.ran(1)
+		r.told(client.EventInProgress, client.EventRecorded, client.EventReplayed)
+		if r.store.count("release") != 0 {
+			t.Error("released")
+		}
+	})
+}
+
+// Case 25: it is given up at last; then the key lapses, and the next call is told to check.
+func TestCase25GivenUp(t *testing.T) {
+	guarded(t, func(t *testing.T, r *rig) {
+		r.store.fail("complete", store.ErrUnavailable)
+		r.ok(r.once(), "receipt-1", false)
+		time.Sleep(12 * time.Minute)
+		r.told(client.EventGranted, client.EventNotRecorded, client.EventRecordingFailed)
+		r.store.fail("complete", nil)
+		r.service.does(func(ctx context.Context) (*testv1.ChargeResponse, error) {
+			if a, _ := client.AttemptFrom(ctx); !a.Unsettled {
+				t.Error("not told to check")
+			}
+			return &testv1.ChargeResponse{Receipt: "checked"}, nil
+		})
+		r.ok(r.once(), "checked", false)
+	})
+}
+
+// Case 25: a store that refuses for a reason of its own does not take the answer away either.
+func TestCase25RefusedToRecord(t *testing.T) {
+	for _, refusal := range []error{store.ErrRecordCorrupt, store.ErrNamespaceUnknown, store.ErrKeyNotFound, store.ErrAttemptTooLong} {
+		guarded(t, func(t *testing.T, r *rig) {
+			r.store.fail("complete", refusal)
+			got := r.once()
+			r.ok(got, "receipt-1", false)
+			if len(got.trailer.Get(client.MetadataNotRecorded)) != 1 {
+				t.Errorf("trailer %v", got.trailer)
+			}
+			r.told(client.EventGranted, client.EventRecordingFailed)
+			if r.store.count("complete") != 1 || r.store.count("release") != 0 {
+				t.Errorf("%v: %v", refusal, r.store.calls)
+			}
+		})
+	}
+	for refusal, reason := range map[error]string{store.ErrStaleFence: "STALE_FENCE", store.ErrStaleAttempt: "STALE_ATTEMPT"} {
+		guarded(t, func(t *testing.T, r *rig) {
+			r.store.fail("complete", refusal)
+			refused(t, r.once().err, codes.Aborted, reason)
+		})
+	}
+}
+
+// The error of a handler is answered also if the release of its key cannot be recorded.
+func TestReleasedLater(t *testing.T) {
+	guarded(t, func(t *testing.T, r *rig) {
+		r.service.fails(client.NoEffect(status.Error(codes.Unavailable, "busy")))
+		r.store.fail("release", store.ErrUnavailable)
+		got := r.once()
+		if status.Code(got.err) != codes.Unavailable || len(got.trailer.Get(client.MetadataNotRecorded)) != 1 {
+			t.Errorf("%v, %v", got.err, got.trailer)
+		}
+		r.store.fail("release", nil)
+		time.Sleep(10 * time.Second)
+		r.state(store.StateReleased)
+		r.told(client.EventGranted, client.EventNotRecorded, client.EventReleased)
+	})
+}
+
+// recovers is what a server has outside the guard, as the guard lets a panic go on.
+func recovers(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (response any, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = status.Errorf(codes.Internal, "recovered %v", p)
+		}
+	}()
+	return handler(ctx, req)
+}
+
+// Case 33: a panic after the effect.
+func TestCase33Panic(t *testing.T) {
+	for _, observe := range []bool{false, true} {
+		opts := []client.GuardOption{client.NoOwner()}
+		if observe {
+			opts = append(opts, client.Observe())
+		}
+		rigged(t, rigOptions{guard: opts, outer: []grpc.UnaryServerInterceptor{recovers}}, func(t *testing.T, r *rig) {
+			r.service.does(func(context.Context) (*testv1.ChargeResponse, error) {
+				time.Sleep(15 * time.Second) // so that the heartbeat runs
+				panic("oops")
+			})
+			if got := r.once(); status.Code(got.err) != codes.Internal || !strings.Contains(got.err.Error(), "recovered oops") {
+				t.Error(got.err)
+			}
+			time.Sleep(time.Second)
+			r.told(client.EventGranted, client.EventUnknown)
+			renewals := r.store.count("renew")
+			time.Sleep(time.Hour)
+			if renewals == 0 || r.store.count("renew") != renewals {
+				t.Errorf("%d renewals, then %d", renewals, r.store.count("renew"))
+			}
+			r.service.does(func(context.Context) (*testv1.ChargeResponse, error) { return &testv1.ChargeResponse{}, nil })
+			r.ok(r.once(), "", false)
+			synctest.Wait()
+			r.told(client.EventTakeover, client.EventRecorded)
+		})
+	}
+}
+
+// A handler that ends its goroutine is as one that panics. gRPC cannot answer it.
+func TestGoexit(t *testing.T) { synctest.Test(t, testGoexit) }
+
+func testGoexit(t *testing.T) {
+	s, events := newStore(t), &eventLog{}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = client.Do(t.Context(), s, orderKey, nil, func(context.Context, *client.Attempt) (string, error) {
+			runtime.Goexit()
+			return "", nil
+		}, client.OnEvent(events.add))
+	}()
+	<-done
+	equalKinds(t, events.take(), client.EventGranted, client.EventUnknown)
+}
+
+// The recover hook is asked if an earlier attempt may have acted, and only then.
+func TestRecoverHook(t *testing.T) {
+	type answer struct {
+		response *testv1.ChargeResponse
+		found    bool
+		err      error
+	}
+	var next answer
+	var asked []*client.Attempt
+	hook := client.RecoverCall(func(_ context.Context, req *testv1.ChargeRequest, a *client.Attempt) (*testv1.ChargeResponse, bool, error) {
+		if req.GetAmount() != 42 {
+			t.Errorf("asked about %v", req)
+		}
+		asked = append(asked, a)
+		return next.response, next.found, next.err
+	})
+	policy := client.Policy{Recover: hook}
+	for _, test := range []struct {
+		name   string
+		answer answer
+		code   codes.Code
+		runs   int
+		state  store.State
+	}{
+		{"found", answer{&testv1.ChargeResponse{Receipt: "found"}, true, nil}, codes.OK, 1, store.StateCompleted},
+		{"not found", answer{nil, false, nil}, codes.OK, 2, store.StateCompleted},
+		{"error", answer{nil, false, status.Error(codes.NotFound, "no such provider")}, codes.Unavailable, 1, store.StateInProgress},
+		{"error that claims to be without effect", answer{nil, false, client.NoEffect(errors.New("x"))}, codes.Unavailable, 1, store.StateInProgress},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			guarded(t, func(t *testing.T, r *rig) {
+				asked, next = nil, test.answer
+				r.service.fails(status.Error(codes.Unavailable, "gone"))
+				r.once()
+				if len(asked) != 0 {
+					t.Error("asked about the first attempt")
+				}
+				r.service.does(func(context.Context) (*testv1.ChargeResponse, error) {
+					return &testv1.ChargeResponse{Receipt: "acted"}, nil
+				})
+				got := r.once()
+				if status.Code(got.err) != test.code {
+					t.Error(got.err)
+				}
+				if len(asked) != 1 || !asked[0].Unsettled || asked[0].Number != 2 {
+					t.Errorf("asked %+v", asked)
+				}
+				r.ran(test.runs)
+				r.state(test.state)
+				if test.code == codes.OK {
+					r.ok(r.once(), got.response.GetReceipt(), true)
+				}
+			}, client.Method(chargeMethod, policy))
+		})
+	}
+}
+
+// A hook for another type of request finds nothing out.
+func TestRecoverHookOfAnotherType(t *testing.T) {
+	hook := client.RecoverCall(func(context.Context, *testv1.RefundRequest, *client.Attempt) (*testv1.ChargeResponse, bool, error) {
+		return nil, true, nil
+	})
+	guarded(t, func(t *testing.T, r *rig) {
+		r.service.fails(errors.New("gone"))
+		r.once()
+		if got := r.once(); status.Code(got.err) != codes.Unavailable {
+			t.Error(got.err)
+		}
+		r.ran(1)
+		r.state(store.StateInProgress)
+	}, client.Method(chargeMethod, client.Policy{Recover: hook}))
+}
+
+// Case 38: the store is gone: closed unless a method asks for failing open.
+func TestCase38StoreDown(t *testing.T) {
+	for _, failOpen := range []bool{false, true} {
+		for _, hangs := range []bool{false, true} {
+			guarded(t, func(t *testing.T, r *rig) {
+				r.store.hang(hangs)
+				if !hangs {
+					r.store.fail("claim", store.ErrUnavailable)
+				}
+				for _, deadline := range []time.Duration{time.Second, time.Minute} {
+					ctx, cancel := context.WithTimeout(keyed(t, client.MetadataKey, key1), deadline)
+					defer cancel()
+					start := time.Now()
+					got := r.chargeAs(ctx, &testv1.ChargeRequest{})
+					if took := time.Since(start); took > 5*time.Second || took >= deadline {
+						t.Errorf("took %v of %v", took, deadline)
+					}
+					if failOpen {
+						r.ok(got, "receipt-1", false)
+						r.told(client.EventFailedOpen)
+					} else {
+						refused(t, got.err, codes.Unavailable, "STORE_UNAVAILABLE")
+						r.told(client.EventStoreDown)
+					}
+				}
+				want := 0
+				if failOpen {
+					want = 2
+				}
+				r.ran(want)
+			}, client.Method(chargeMethod, client.Policy{FailOpen: failOpen}))
+		}
+	}
+}
+
+// What the store refuses is refused, also where failing open is asked for.
+func TestFailOpenIsNotForRefusals(t *testing.T) {
+	for _, test := range []struct {
+		err    error
+		code   codes.Code
+		reason string
+		event  client.EventKind
+	}{
+		{store.ErrFingerprintMismatch, codes.FailedPrecondition, "FINGERPRINT_MISMATCH", client.EventMismatch},
+		{store.ErrUnknownHistory, codes.FailedPrecondition, "UNKNOWN_HISTORY", client.EventRefused},
+		{store.ErrRecordCorrupt, codes.DataLoss, "RECORD_CORRUPT", client.EventRefused},
+		{store.ErrNamespaceUnknown, codes.NotFound, "NAMESPACE_UNKNOWN", client.EventRefused},
+		{store.ErrStaleAttempt, codes.Aborted, "STALE_ATTEMPT", client.EventRefused},
+		{store.ErrQuota, codes.ResourceExhausted, "QUOTA", client.EventRefused},
+	} {
+		guarded(t, func(t *testing.T, r *rig) {
+			r.store.fail("claim", test.err)
+			refused(t, r.once().err, test.code, test.reason)
+			r.ran(0)
+			r.told(test.event)
+		}, client.Method(chargeMethod, client.Policy{FailOpen: true}))
+	}
+}
+
+// A caller that goes away while it waits is no store that is down, and opens nothing.
+func TestCallerGoesAwayWhileItWaits(t *testing.T) {
+	guarded(t, func(t *testing.T, r *rig) {
+		r.store.hang(true)
+		ctx, cancel := context.WithCancel(keyed(t, client.MetadataKey, key1))
+		time.AfterFunc(time.Second, cancel)
+		if got := r.chargeAs(ctx, &testv1.ChargeRequest{}); status.Code(got.err) != codes.Canceled {
+			t.Error(got.err)
+		}
+		synctest.Wait()
+		r.told(client.EventRefused)
+		r.ran(0)
+	}, client.Method(chargeMethod, client.Policy{FailOpen: true}))
+}
