@@ -29,7 +29,7 @@ const (
 func greeter(idemd string, observing bool) program {
 	observe := ""
 	if observing {
-		observe = "client.Observe(), "
+		observe = " client.Observe(),"
 	}
 	return program{
 		path: "helloworld/greeter_server/main.go",
@@ -38,7 +38,8 @@ func greeter(idemd string, observing bool) program {
 			{before(`"google.golang.org/grpc"`), []string{`"github.com/idemd/idemd/client"`}},
 			{before(`s := grpc.NewServer()`), []string{
 				`idemd, err := client.Dial("` + idemd + `")`,
-				`guard := client.NewGuard(idemd, client.NoOwner(), ` + observe + `client.Method(pb.Greeter_SayHello_FullMethodName, client.Policy{}),`,
+				`guard := client.NewGuard(idemd, client.NoOwner(),` + observe,
+				`	client.Method(pb.Greeter_SayHello_FullMethodName, client.Policy{}),`,
 				`	client.OnEvent(func(e client.Event) { log.Println("idemd:", e.Kind) }))`,
 			}},
 			{instead(`s := grpc.NewServer()`), []string{`s := grpc.NewServer(guard.ServerOptions()...)`}},
@@ -97,7 +98,8 @@ func routeGuide(idemd, unguarded string) program {
 			{before(`"google.golang.org/grpc"`), []string{`"github.com/idemd/idemd/client"`}},
 			{before(`grpcServer := grpc.NewServer(opts...)`), []string{
 				`idemd, err := client.Dial("` + idemd + `")`,
-				`guard := client.NewGuard(idemd, client.NoOwner(), client.Method(pb.RouteGuide_GetFeature_FullMethodName, client.Policy{}),`,
+				`guard := client.NewGuard(idemd, client.NoOwner(),`,
+				`	client.Method(pb.RouteGuide_GetFeature_FullMethodName, client.Policy{}),`,
 				`	client.Unguarded(` + unguarded + `))`,
 				`opts = append(opts, guard.ServerOptions()...)`,
 			}},
