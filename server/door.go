@@ -10,6 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/peer"
+
+	"github.com/idemd/idemd/store"
 )
 
 const (
@@ -87,6 +89,28 @@ type connection struct {
 func newConnection(addr net.Addr) *connection {
 	return &connection{Addr: addr, reading: make(chan struct{}, maxReading)}
 }
+
+// enter waits until a request of the connection may be read; not for long, because those
+// that are being read may be stuck.
+func (c *connection) enter(ctx context.Context) error {
+	select {
+	case c.reading <- struct{}{}:
+		return nil
+	default:
+	}
+	patience := time.NewTimer(maxStoreTime)
+	defer patience.Stop()
+	select {
+	case c.reading <- struct{}{}:
+		return nil
+	case <-patience.C:
+		return store.Refuse(store.ErrOverloaded, "too many requests of this connection have not arrived yet; nothing was done, send it again later")
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (c *connection) leave() { <-c.reading }
 
 // connectionOf is the connection of a call that came through a door.
 func connectionOf(ctx context.Context) *connection {

@@ -9,6 +9,7 @@ import (
 
 	pb "github.com/idemd/idemd/proto/idemd/v1"
 	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/storepb"
 	"github.com/idemd/idemd/store/storetest"
 )
 
@@ -81,7 +82,8 @@ func TestLogLevels(t *testing.T) {
 		errors.New("what is this"): "ERROR",
 	} {
 		r := newRig(t, &hooked{newMemory(), func(context.Context, operation) error { return err }})
-		_, _ = r.client().Claim(t.Context(), store.ClaimRequest{Key: testKey, AttemptID: "a"})
+		once := pb.NewIdempotencyServiceClient(r.connect()) // a client of idemd's would send some of them again
+		_, _ = once.Claim(t.Context(), &pb.ClaimRequest{Key: storepb.KeyToProto(testKey), AttemptId: []byte("a")})
 		if log := r.log.String(); strings.Count(log, "\n") != 1 || !strings.Contains(log, "level="+want+" ") {
 			t.Errorf("%v is logged as:\n%s", err, log)
 		}

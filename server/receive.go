@@ -37,12 +37,10 @@ func (c *calls) reading(service grpc.ServiceDesc) *grpc.ServiceDesc {
 // is refused as invalid; gRPC by itself would say INTERNAL, which asks for a repeat.
 func (c *calls) read(ctx context.Context, op operation, m any, receive func(any) error) error {
 	conn := connectionOf(ctx)
-	select {
-	case conn.reading <- struct{}{}:
-		defer func() { <-conn.reading }()
-	case <-ctx.Done():
-		return storepb.ToStatus(ctx.Err()).Err()
+	if err := conn.enter(ctx); err != nil {
+		return c.unread(ctx, op, err)
 	}
+	defer conn.leave()
 	f := frame{message: m}
 	if err := receive(&f); err != nil {
 		return err // gRPC has answered
@@ -50,7 +48,11 @@ func (c *calls) read(ctx context.Context, op operation, m any, receive func(any)
 	if f.err == nil {
 		return nil
 	}
-	err := store.Refuse(store.ErrInvalidArgument, fmt.Sprintf("the request is no %T: %v", m, f.err))
+	return c.unread(ctx, op, store.Refuse(store.ErrInvalidArgument, fmt.Sprintf("the request is no %T: %v", m, f.err)))
+}
+
+// unread counts, logs and returns the refusal of a request that was not read.
+func (c *calls) unread(ctx context.Context, op operation, err error) error {
 	c.metrics.refused(op, "", err)
 	st := storepb.ToStatus(err)
 	method, _ := grpc.Method(ctx)

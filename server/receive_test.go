@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
@@ -19,6 +20,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/idemd/idemd/client"
 	pb "github.com/idemd/idemd/proto/idemd/v1"
 	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/storepb"
@@ -213,5 +215,37 @@ func TestBytesInFlightAreBounded(t *testing.T) {
 		if got := c.allowed.Load() - before; got < maxReceiveBytes {
 			t.Errorf("after the others have ended, a call may send only %d bytes", got)
 		}
+	})
+}
+
+// Requests that do not arrive hold others of their connection up, but not for ever.
+func TestStuckRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, newMemory())
+		defer r.close()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		conn := r.connect()
+		for range maxReading {
+			if _, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, pb.IdempotencyService_Complete_FullMethodName); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		start := time.Now()
+		_, err := pb.NewIdempotencyServiceClient(conn).Claim(t.Context(), &pb.ClaimRequest{Key: &pb.Key{Namespace: "default", Id: "k"}, AttemptId: []byte("a")})
+		var refused *store.Error
+		if !errors.As(storepb.FromStatus(err), &refused) || refused.Sentinel != store.ErrOverloaded || refused.RetryAfter <= 0 {
+			t.Errorf("got %v", err)
+		}
+		if took := time.Since(start); took != maxStoreTime {
+			t.Errorf("answered after %v", took)
+		}
+		if got := r.samples("idemd_answers_total")["answer=OVERLOADED,namespace=_unknown,operation=claim"]; got != 1 {
+			t.Errorf("counted %v times", got)
+		}
+		cancel() // those that are stuck
+		synctest.Wait()
+		grant(t, client.New(conn), testKey, "a")
 	})
 }
