@@ -54,12 +54,7 @@ func (s *Store) InspectRecord(ctx context.Context, key store.Key) (store.Inspect
 	}
 	return past(s, func() (store.Inspection, error) {
 		read := s.read()
-		v, err := s.view(ctx)
-		if err != nil {
-			return store.Inspection{}, err
-		}
-		defer v.it.Close()
-		inspection, err := v.inspect(&key, read)
+		inspection, err := s.inspect(ctx, &key, read)
 		if vouched := s.vouch(ctx, key.Namespace, read); vouched != nil {
 			return store.Inspection{}, vouched
 		}
@@ -68,6 +63,17 @@ func (s *Store) InspectRecord(ctx context.Context, key store.Key) (store.Inspect
 		}
 		return inspection, err
 	})
+}
+
+func (s *Store) inspect(ctx context.Context, key *store.Key, read reading) (store.Inspection, error) {
+	s.operators.Lock()
+	defer s.operators.Unlock()
+	v, err := s.view(ctx)
+	if err != nil {
+		return store.Inspection{}, err
+	}
+	defer v.it.Close()
+	return v.inspect(key, read)
 }
 
 // ListRecords implements [store.Records]. Its order is that of the latest grants' buckets
@@ -109,6 +115,8 @@ func (b *scanBudget) spend(n int) bool {
 }
 
 func (s *Store) readPage(ctx context.Context, req store.ListRequest, read reading, budget scanBudget) (store.RecordPage, error) {
+	s.operators.Lock()
+	defer s.operators.Unlock()
 	tier := read.known.namespaces[req.Namespace].Tier
 	from, to := tierSpan(tier)
 	if req.PageToken != "" {

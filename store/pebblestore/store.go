@@ -41,6 +41,7 @@ type Store struct {
 	direct     sync.RWMutex
 	closed     bool // guarded by direct
 	maintain   sync.Mutex
+	operators  sync.Mutex // held while rows are read for an operator: one at a time takes but one core
 	background sync.WaitGroup
 	cancel     context.CancelFunc // ends the background work
 	loops      sync.WaitGroup     // loop and syncer
