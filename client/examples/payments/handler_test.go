@@ -32,15 +32,7 @@ func TestHandlerOutlivesItsLease(t *testing.T) {
 	go func() { first <- chargeOnce(t.Context(), s.addr, "order-1") }()
 	<-charged
 	granted := s.record(t)
-	eventually(t, "the lease that was granted would be over", func() bool {
-		inspection, err := s.store.InspectRecord(t.Context(), keyOf("order-1"))
-		return err == nil && inspection.Now.After(granted.LeaseEnd.Add(time.Second))
-	})
-	impatient, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	if a := chargeOnce(impatient, s.addr, "order-1"); status.Code(a.err) != codes.Aborted || refusal(a.err) != "KEY_IN_PROGRESS" {
-		t.Errorf("a repeat meanwhile is answered %v, want ABORTED KEY_IN_PROGRESS", a.err)
-	}
+	s.outlast(t, granted)
 	close(finish)
 	charges := s.charges(t)
 	if a := <-first; len(charges) != 1 || a.String() != charges[0].ID || charges[0].Fence != granted.Fence {
@@ -52,19 +44,23 @@ func TestHandlerOutlivesItsLease(t *testing.T) {
 }
 
 // TestCallerDisconnectsAfterTheCharge: that the caller is gone keeps nothing from being
-// recorded, and a repeat gets it.
+// recorded, and a repeat gets it; nor does it end the lease of a handler that still runs.
 func TestCallerDisconnectsAfterTheCharge(t *testing.T) {
 	t.Parallel()
 	ctx, disconnect := context.WithCancel(t.Context())
+	finish := make(chan struct{})
 	s := startService(t, func(ctx context.Context, l *ledger, e entry) (entry, error) {
 		e, err := l.charge(ctx, e)
 		disconnect()
 		<-ctx.Done() // the server has noticed
+		<-finish
 		return e, err
 	})
 	if a := chargeOnce(ctx, s.addr, "order-1"); status.Code(a.err) != codes.Canceled {
 		t.Fatalf("the call that was given up is answered %v, want CANCELED", a.err)
 	}
+	s.outlast(t, s.record(t)) // the handler still runs, so nobody else may
+	close(finish)
 	a := dialPayments(t, s.addr).charge(t.Context(), request("order-1"))
 	charges := s.charges(t)
 	if len(charges) != 1 || a.String() != charges[0].ID+" (repeat)" {
@@ -112,6 +108,21 @@ func startService(t *testing.T, trouble func(context.Context, *ledger, entry) (e
 	t.Cleanup(server.GracefulStop)
 	s.addr = listener.Addr().String()
 	return s
+}
+
+// outlast returns when the lease that was granted would be over, and checks that a repeat
+// is told to wait all the same.
+func (s *service) outlast(t *testing.T, granted *store.Record) {
+	t.Helper()
+	eventually(t, "the lease that was granted would be over", func() bool {
+		inspection, err := s.store.InspectRecord(t.Context(), keyOf("order-1"))
+		return err == nil && inspection.Now.After(granted.LeaseEnd.Add(time.Second))
+	})
+	impatient, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if a := chargeOnce(impatient, s.addr, "order-1"); status.Code(a.err) != codes.Aborted || refusal(a.err) != "KEY_IN_PROGRESS" {
+		t.Errorf("a repeat meanwhile is answered %v, want ABORTED KEY_IN_PROGRESS", a.err)
+	}
 }
 
 func (s *service) charges(t *testing.T) []entry { return chargesOf(t, s.ledger)["order-1"] }

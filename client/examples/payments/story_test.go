@@ -1,7 +1,11 @@
 package main
 
 import (
+	"bufio"
+	"context"
 	"fmt"
+	"io"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -77,8 +81,8 @@ func inShort(l line) string {
 	return fmt.Sprintf("%d: %s", len(l.charges), text)
 }
 
-// TestCommands tells the story as the commands do, in one process and over two.
-func TestCommands(t *testing.T) {
+// TestWholeStory tells the story as the command without arguments does.
+func TestWholeStory(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
 	if err := run(t.Context(), nil, &out); err != nil {
@@ -95,9 +99,58 @@ func TestCommands(t *testing.T) {
 			t.Errorf("the output does not match %q:\n%s", want, &out)
 		}
 	}
-	for _, args := range [][]string{{"sever"}, {"server", "x"}, {"--unguarded", "x"}, {"caller", "--ledger"}} {
-		if err := run(t.Context(), args, &out); err == nil {
+}
+
+func TestRefusesWrongArguments(t *testing.T) {
+	t.Parallel()
+	ledger := "--ledger=" + filepath.Join(t.TempDir(), "ledger")
+	for _, args := range [][]string{{"sever"}, {"server", "x"}, {"--unguarded", "x"}, {"caller", "x"}, {"server", ledger, "--addr=x"}} {
+		if err := run(t.Context(), args, io.Discard); err == nil {
 			t.Errorf("%q is accepted", args)
 		}
+	}
+}
+
+// TestServerAndCaller runs the two commands against an idemd, the caller twice for the same
+// account: the second time everything is a repeat. Told to end, the server ends in order.
+func TestServerAndCaller(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	idemd := startIdemd(t, filepath.Join(dir, "idemd"))
+	said, out := io.Pipe()
+	served := make(chan error, 1)
+	go func() {
+		served <- run(ctx, []string{"server", "--addr=127.0.0.1:0",
+			"--idemd=" + idemd.addr, "--ledger=" + filepath.Join(dir, "ledger")}, out)
+		_ = out.Close()
+	}()
+	text, err := bufio.NewReader(said).ReadString('\n')
+	addr, ok := strings.CutPrefix(strings.TrimSpace(text), servesOn)
+	if !ok {
+		t.Fatalf("the server said %q, %v", text, err)
+	}
+	var first, second strings.Builder
+	for _, out := range []*strings.Builder{&first, &second} {
+		if err := run(t.Context(), []string{"caller", "--addr=" + addr, "--account=account-1"}, out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, want := range []string{"1", "1", "1", "1", "1", "0"} {
+		order := fmt.Sprintf("order-%d", i+1)
+		line := regexp.MustCompile(`(?m)^` + order + `  .*  (\d+)  +(\S.*)$`)
+		got, again := line.FindStringSubmatch(first.String()), line.FindStringSubmatch(second.String())
+		if got == nil || again == nil || got[1] != want || again[1] != want {
+			t.Errorf("%s is not charged %s times in all:\n%s\n%s", order, want, &first, &second)
+			continue
+		}
+		if !strings.Contains(again[2], "(repeat)") {
+			t.Errorf("%s: the second time it is answered %q, want a repeat", order, again[2])
+		}
+	}
+	end()
+	if err := <-served; err != nil {
+		t.Errorf("the server ended with %v", err)
 	}
 }
