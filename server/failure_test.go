@@ -16,6 +16,7 @@ import (
 	"github.com/idemd/idemd/client"
 	pb "github.com/idemd/idemd/proto/idemd/v1"
 	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/storepb"
 )
 
 // reasonIn returns the code and the reason of idemd in the error of a call.
@@ -62,7 +63,7 @@ func TestStoreThatHangsIsUnavailableWithinTheDeadline(t *testing.T) {
 			return ctx.Err()
 		}})
 		defer r.close()
-		c := r.client()
+		once := pb.NewIdempotencyServiceClient(r.connect()) // a client of idemd's would send it again
 		for deadline, within := range map[time.Duration]time.Duration{
 			time.Second: time.Second,
 			time.Minute: maxStoreTime,
@@ -73,7 +74,7 @@ func TestStoreThatHangsIsUnavailableWithinTheDeadline(t *testing.T) {
 				ctx, cancel = context.WithTimeout(t.Context(), deadline)
 			}
 			start := time.Now()
-			_, err := c.Claim(ctx, store.ClaimRequest{Key: testKey, AttemptID: "a"})
+			_, err := once.Claim(ctx, &pb.ClaimRequest{Key: storepb.KeyToProto(testKey), AttemptId: []byte("a")})
 			if code, reason := reasonIn(err); code != codes.Unavailable || reason != "STORE_UNAVAILABLE" {
 				t.Errorf("deadline %v: %v", deadline, err)
 			}
