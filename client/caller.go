@@ -98,8 +98,8 @@ func (c *caller) try(ctx context.Context, name string, req, reply any, cc *grpc.
 	trying, cancel := context.WithTimeout(ctx, c.tryTimeout)
 	defer cancel()
 	err := invoker(trying, name, req, reply, cc, opts...)
-	if err != nil && trying.Err() != nil && ctx.Err() == nil {
-		return &tryTimedOut{err}
+	if err != nil && statusOf(err).Code() == codes.DeadlineExceeded && ctx.Err() == nil {
+		return &tryTimedOut{err} // the server may see the deadline pass, and say so, before this process does
 	}
 	return err
 }
