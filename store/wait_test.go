@@ -123,8 +123,8 @@ func TestManyWaitersEndTogether(t *testing.T) {
 		grant := mustGrant(t, waiter, claimWaiting("holder", 0))
 		counted.claims.Store(0)
 		began := time.Now()
-		renewedTo := began.Add(3*time.Second + 30*time.Second)
-		time.AfterFunc(3*time.Second, func() {
+		renewedTo := began.Add(2*time.Second + 30*time.Second)
+		time.AfterFunc(2*time.Second, func() {
 			_, err := counted.Renew(t.Context(), store.RenewRequest{
 				Key: waitKey, AttemptID: "holder", Fence: grant.Fence, Lease: 30 * time.Second,
 			})
