@@ -20,7 +20,7 @@ type benchCmd struct {
 	// A variable of its own: nobody means to load the server that IDEMD_ADDR names.
 	Addr         string   `env:"IDEMD_BENCH_ADDR" placeholder:"HOST:PORT" help:"Measure this server instead of one that is started for it. Its keys stay until their retention ends."`
 	Namespace    string   `default:"default" help:"Namespace of the keys (${default})."`
-	Ops          []string `default:"claim,pair,replay,wait" help:"What to measure: claim, pair (claim and complete), replay (claim of a completed key), wait (pair, and a claim that waits for it) (${default})."`
+	Ops          []string `default:"claim,pair,replay,wait,guarded,guarded-replay" help:"What to measure: claim, pair (claim and complete), replay (claim of a completed key), wait (pair, and a claim that waits for it), guarded (call of a guarded method that does nothing), guarded-replay (repeat of such a call) (${default})."`
 	Concurrency  []int    `default:"64,256" help:"How many callers at once, for each of these (${default})."`
 	Duration     span     `default:"1s" help:"Length of a round, on the bare server and on idemd each (${default})."`
 	Rounds       int      `default:"5" help:"Rounds; the ratio is the median of theirs (${default})."`
@@ -141,6 +141,7 @@ func benchText(p *page, r *benchReport) {
 	p.line("target: %s", r.Target)
 	p.line("bare (X): the same messages as in X, answered from memory by a gRPC server; one op is one call")
 	p.line("of bare: ops/s × calls per op ÷ bare calls/s, the median over the rounds; so a pair is held against half the bare rate, a wait against a third")
+	p.line("guarded: a call of a gRPC server with a guard in front, which asks idemd twice, and once for a replay; held against bare calls of the same server without it")
 	p.line("cpu/op: user and system time of caller and server together")
 	p.line("lone claim: p50 %.0f µs = bare %.0f µs + %.1f × fdatasync (p50 %.0f µs)",
 		lone.P50, bare.P50, (lone.P50-bare.P50)/r.SyncP50, r.SyncP50)

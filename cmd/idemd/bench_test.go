@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,7 +28,7 @@ func TestBench(t *testing.T) {
 	if len(report.Lone) != 2 || len(report.Rows) != 2*2*len(bench.OpNames) || report.SyncP50 <= 0 {
 		t.Fatalf("report: %+v", report)
 	}
-	calls := map[string]int{"bare": 1, "claim": 1, "pair": 2, "replay": 1, "wait": 3}
+	calls := map[string]int{"bare": 1, "claim": 1, "pair": 2, "replay": 1, "wait": 3, "guarded": 2, "guarded-replay": 1}
 	for i, row := range report.Rows {
 		op, callers := bench.OpNames[i/4], []int{2, 5}[i/2%2]
 		if i%2 == 0 && (row.Op != "bare" || row.Of != op || row.RatioToBare != 1) || i%2 == 1 && row.Op != op {
@@ -36,7 +37,7 @@ func TestBench(t *testing.T) {
 		if row.Callers != callers || row.Calls != calls[row.Op] || row.PerSecond <= 0 || row.P50 <= 0 || row.P99 < row.P50 || row.RatioToBare <= 0 {
 			t.Errorf("row %d: %+v", i, row)
 		}
-		if writes := row.Op == "claim" || row.Op == "pair" || row.Op == "wait"; writes && row.OpsPerSync < 1 {
+		if writes := slices.Contains([]string{"claim", "pair", "wait", "guarded"}, row.Op); writes && row.OpsPerSync < 1 {
 			t.Errorf("row %d: %.1f operations per sync", i, row.OpsPerSync)
 		}
 	}
@@ -65,11 +66,11 @@ func TestBenchOfNoServer(t *testing.T) {
 
 func TestBenchOfARunningServer(t *testing.T) {
 	s := serve(t, t.TempDir())
-	r := run(t, benchArgs(t.TempDir(), "--ops=claim", "--addr="+s.addr)...)
+	r := run(t, benchArgs(t.TempDir(), "--ops=claim,guarded,guarded-replay", "--addr="+s.addr)...)
 	if r.code != exitOK || !strings.Contains(r.stdout, "target: "+s.addr) {
 		t.Fatalf("exit code %d\n%s%s", r.code, r.stdout, r.stderr)
 	}
-	if list := s.run(t, "record", "list").ok(t); strings.Count(list, " bench ") == 0 {
+	if list := s.run(t, "record", "list").ok(t); !strings.Contains(list, " bench ") || !strings.Contains(list, "/idemd.v1.IdempotencyService/Claim") {
 		t.Errorf("no keys of the benchmark on the server:\n%s", list)
 	}
 }

@@ -23,13 +23,13 @@ type bareServer struct {
 	done               *idemdv1.CompleteResponse
 }
 
-func startBare(outcomeBytes int) (*bareServer, error) {
+func startBare(outcomeBytes int, options ...grpc.ServerOption) (*bareServer, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
 	s := newBare(outcomeBytes)
-	s.addr, s.grpc = listener.Addr().String(), grpc.NewServer()
+	s.addr, s.grpc = listener.Addr().String(), grpc.NewServer(options...)
 	idemdv1.RegisterIdempotencyServiceServer(s.grpc, s)
 	go s.grpc.Serve(listener) //nolint:errcheck // it ends when it is stopped
 	return s, nil

@@ -3,7 +3,9 @@
 // once from memory. Rounds on the two alternate, so that a machine that speeds up or
 // slows down does so for both, and the ratio reported is the median of the rounds' ratios.
 //
-// The load generator and both servers share the machine, and its work counts against
+// A guarded operation is a call of the bare server with a guard in front, which asks idemd.
+//
+// The load generator and the servers share the machine, and its work counts against
 // idemd and the bare server alike.
 package bench
 
@@ -13,6 +15,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -54,7 +57,7 @@ type Row struct {
 	PerSecond float64 `json:"per_second"`
 	P50       float64 `json:"p50_us"`
 	P99       float64 `json:"p99_us"`
-	// Calls is how many gRPC calls one operation makes. RatioToBare is the median of
+	// Calls is how many gRPC calls idemd gets for one operation. RatioToBare is the median of
 	// operations/s × calls ÷ bare calls/s: 0.5 for an operation of two calls means a
 	// quarter as many operations as the bare server does calls.
 	Calls       int     `json:"calls_per_op"`
@@ -82,11 +85,24 @@ func Run(ctx context.Context, o Options) ([]Row, error) {
 		return nil, err
 	}
 	defer bareSide.close()
+	guarded, err := startGuarded(&o, idemdSide)
+	if err != nil {
+		return nil, err
+	}
+	defer guarded.stop()
+	guardedSide, err := dial(guarded.addr, o.Conns)
+	if err != nil {
+		return nil, err
+	}
+	defer guardedSide.close()
 
 	var rows []Row
 	for _, name := range o.Ops {
 		for _, callers := range o.Callers {
 			c := comparison{Options: o, op: ops[name], name: name, callers: callers, idemd: idemdSide, bare: bareSide}
+			if c.op.guarded {
+				c.idemd = guardedSide
+			}
 			pair, err := c.run(ctx)
 			if err != nil {
 				return nil, fmt.Errorf("%s with %d callers: %w", name, callers, err)
@@ -97,8 +113,11 @@ func Run(ctx context.Context, o Options) ([]Row, error) {
 	return rows, nil
 }
 
-// side is the connections to one of the two servers.
-type side struct{ conns []*grpc.ClientConn }
+// side is the connections to one of the servers.
+type side struct {
+	conns []*grpc.ClientConn
+	next  atomic.Uint64 // of those that the guard's calls go to in turn
+}
 
 func dial(addr string, n int) (*side, error) {
 	s := &side{}
@@ -125,7 +144,7 @@ type comparison struct {
 	op          op
 	name        string
 	callers     int
-	idemd, bare *side
+	idemd, bare *side // for a guarded operation, idemd is the server with the guard
 }
 
 func (c *comparison) run(ctx context.Context) ([]Row, error) {

@@ -80,6 +80,47 @@ func startMemory(t *testing.T) string {
 	return listener.Addr().String()
 }
 
+// TestGuardedCallsAreCompletedAtIdemd keeps a guard that does nothing from looking fast.
+func TestGuardedCallsAreCompletedAtIdemd(t *testing.T) {
+	options := &Options{Namespace: "default", OutcomeBytes: 300}
+	idemd, err := dial(startMemory(t), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer idemd.close()
+	server, err := startGuarded(options, idemd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.stop()
+	connection, err := dial(server.addr, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer connection.close()
+	w := newWorker(idemdv1.NewIdempotencyServiceClient(connection.conns[0]), options)
+	ctx := t.Context()
+
+	if err := callGuarded(ctx, w); err != nil {
+		t.Fatal(err)
+	}
+	key := w.key(w.lastID())
+	key.Scope = guardedMethod
+	resp, err := idemdv1.NewIdempotencyServiceClient(idemd).Lookup(ctx, &idemdv1.LookupRequest{Key: key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.GetState() != idemdv1.State_STATE_COMPLETED {
+		t.Errorf("the key is %v", resp)
+	}
+	if err := w.askGuarded(ctx, w.lastID(), true); err != nil {
+		t.Errorf("a repeat: %v", err)
+	}
+	if err := w.askGuarded(ctx, w.lastID(), false); err == nil {
+		t.Error("a repeat was taken for a call that acted")
+	}
+}
+
 func TestQuantiles(t *testing.T) {
 	if got := median([]float64{5, 1, 3}); got != 3 {
 		t.Errorf("median of 5, 1, 3: %v", got)

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	idemdv1 "github.com/idemd/idemd/proto/idemd/v1"
@@ -15,8 +16,10 @@ import (
 
 // op is one operation that can be measured.
 type op struct {
-	// calls is how many gRPC calls run makes.
+	// calls is how many gRPC calls idemd gets from run.
 	calls int
+	// guarded says that run calls a guarded server, which calls idemd.
+	guarded bool
 	// prepare makes a worker ready for idemd, before anything is timed.
 	prepare func(context.Context, *worker) error
 	// run does the operation once on idemd.
@@ -27,7 +30,7 @@ type op struct {
 }
 
 // OpNames are the operations in the order in which they are best shown.
-var OpNames = []string{"claim", "pair", "replay", "wait"}
+var OpNames = []string{"claim", "pair", "replay", "wait", "guarded", "guarded-replay"}
 
 var ops = map[string]op{
 	// claim: Claim of a new key.
@@ -60,6 +63,10 @@ var ops = map[string]op{
 			return w.complete(ctx, w.lastID(), time.Now().UnixMicro())
 		}
 	}},
+	// guarded: a call with a new key of a guarded method whose handler does nothing.
+	"guarded": {calls: 2, guarded: true, prepare: nothing, run: callGuarded, bareCall: callGuarded},
+	// guarded-replay: the same with a key that is completed.
+	"guarded-replay": {calls: 1, guarded: true, prepare: fillGuarded, run: replayGuarded, bareCall: callGuarded},
 }
 
 // waitTime is longer than any attempt here takes.
@@ -122,9 +129,9 @@ func (w *worker) complete(ctx context.Context, id string, fence int64) error {
 }
 
 // askCompleted claims a key and expects its outcome.
-func (w *worker) askCompleted(ctx context.Context, req *idemdv1.ClaimRequest, wait *durationpb.Duration) error {
+func (w *worker) askCompleted(ctx context.Context, req *idemdv1.ClaimRequest, wait *durationpb.Duration, opts ...grpc.CallOption) error {
 	req.AttemptId[0], req.Wait = 'w', wait
-	resp, err := w.client.Claim(ctx, req)
+	resp, err := w.client.Claim(ctx, req, opts...)
 	if err == nil && resp.GetCompleted() == nil {
 		return fmt.Errorf("claim of %q: got %v, want completed", req.GetKey().GetId(), resp)
 	}
@@ -155,9 +162,12 @@ func pair(ctx context.Context, w *worker) error {
 	return w.complete(ctx, id, fence)
 }
 
-func fillReplay(ctx context.Context, w *worker) error {
+func fillReplay(ctx context.Context, w *worker) error { return w.fill(ctx, pair) }
+
+// fill completes the keys of the worker's replays.
+func (w *worker) fill(ctx context.Context, complete func(context.Context, *worker) error) error {
 	for range 16 {
-		if err := pair(ctx, w); err != nil {
+		if err := complete(ctx, w); err != nil {
 			return err
 		}
 		w.replays = append(w.replays, w.lastID())
@@ -165,9 +175,13 @@ func fillReplay(ctx context.Context, w *worker) error {
 	return nil
 }
 
-func replay(ctx context.Context, w *worker) error {
+func (w *worker) nextReplay() string {
 	w.turn++
-	return w.askCompleted(ctx, w.claim(w.replays[w.turn%len(w.replays)]), nil)
+	return w.replays[w.turn%len(w.replays)]
+}
+
+func replay(ctx context.Context, w *worker) error {
+	return w.askCompleted(ctx, w.claim(w.nextReplay()), nil)
 }
 
 func wait(ctx context.Context, w *worker) error {
