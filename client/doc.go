@@ -1,13 +1,39 @@
 // Package client is the Go client of idemd.
 //
+// [Do] carries out an intent once: a job, an event, a call of a provider. A [Guard] does so
+// for the methods of a gRPC server, and [UnaryClientInterceptor] gives the calls of such
+// methods their keys. All of them run over any [store.Store].
+//
 // [Dial] connects to a server; [New] uses a connection that exists. A [Client] is a
 // [store.Store], so code written against that interface runs over the wire and on an
 // embedded store alike, and an operator's view: [store.Records] and [store.Namespaces].
 //
+// An attempt that died or lost a reply may have acted, and the next one is told so: what
+// runs here runs at least once. An effect happens once if it is guarded itself: by
+// [Attempt.DownstreamKey], by [Attempt.Fence], or by a transaction of its own.
+//
 // # Tour
 //
-//   - client.go: [Client] and how it talks to the server.
-//   - dial.go: [Dial] and its defaults.
-//   - operations.go: the five operations on keys.
-//   - operator.go: records, namespaces, buckets.
+// What a program calls:
+//
+//   - do.go, do_options.go: [Do] and its options; value.go: values and requests as bytes.
+//   - guard.go: [Guard]; guard_options.go: its options; policy.go, declared.go: how a method is
+//     guarded; verify.go: [Guard.Verify]; guard_call.go: keys, owners, replays;
+//     guard_metadata.go: the response metadata that a repeat gets.
+//   - caller.go: [UnaryClientInterceptor].
+//   - events.go: [Event], what becomes of guarded calls.
+//
+// What both Do and Guard are made of:
+//
+//   - execution.go: one attempt, from its claim to its end.
+//   - attempt.go: [Attempt], what the code that acts knows.
+//   - lease.go: the right to act, renewed and counted by this process's clock.
+//   - ending.go: what the end of an attempt means for its key, and [NoEffect].
+//   - recorder.go: recording the end, also after the caller has gone; [Drain].
+//
+// The wire:
+//
+//   - client.go: [Client] and how it talks to the server; dial.go: [Dial] and its defaults.
+//   - retry.go: how a call is sent again, within a budget.
+//   - operations.go: the five operations on keys; operator.go: records, namespaces, buckets.
 package client
