@@ -118,6 +118,9 @@ func runCaller(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	defer c.close()
+	if _, err := c.charges(ctx, scenes[0].order); err != nil {
+		return fmt.Errorf("no payments service answers on %s; start one with: payments server: %w", *addr, err)
+	}
 	lines, err := play(ctx, c)
 	if err != nil {
 		return err

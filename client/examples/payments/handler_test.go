@@ -7,9 +7,14 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/idemd/idemd/client"
+	pb "github.com/idemd/idemd/proto/examples/payments/v1"
 	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/pebblestore"
 )
@@ -134,4 +139,31 @@ func (s *service) record(t *testing.T) *store.Record {
 		t.Fatal(err)
 	}
 	return inspection.Record
+}
+
+// chargeOnce sends a call once, by a connection that does not send it again.
+func chargeOnce(ctx context.Context, addr, order string) answer {
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return answer{err: err}
+	}
+	defer conn.Close()
+	ctx = metadata.AppendToOutgoingContext(ctx, metadataAccount, "account-1", client.MetadataKey, order)
+	response, err := pb.NewPaymentsServiceClient(conn).Charge(ctx, request(order))
+	return answer{charge: response.GetCharge(), err: err}
+}
+
+// eventually waits for something that is true sooner or later.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	again := time.NewTicker(10 * time.Millisecond)
+	defer again.Stop()
+	timeout := time.After(patience)
+	for !is() {
+		select {
+		case <-again.C:
+		case <-timeout:
+			t.Fatalf("it does not come true that %s", what)
+		}
+	}
 }

@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -7,12 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -153,32 +151,5 @@ func (p *paused) checkEvidence(t *testing.T, late bool, charge entry) {
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("events: %v, want %v", got, want)
-	}
-}
-
-// chargeOnce sends a call once, by a connection that does not send it again.
-func chargeOnce(ctx context.Context, addr, order string) answer {
-	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return answer{err: err}
-	}
-	defer conn.Close()
-	ctx = metadata.AppendToOutgoingContext(ctx, metadataAccount, "account-1", client.MetadataKey, order)
-	response, err := pb.NewPaymentsServiceClient(conn).Charge(ctx, request(order))
-	return answer{charge: response.GetCharge(), err: err}
-}
-
-// eventually waits for something that is true sooner or later.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	again := time.NewTicker(10 * time.Millisecond)
-	defer again.Stop()
-	timeout := time.After(patience)
-	for !is() {
-		select {
-		case <-again.C:
-		case <-timeout:
-			t.Fatalf("it does not come true that %s", what)
-		}
 	}
 }

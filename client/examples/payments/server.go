@@ -89,7 +89,7 @@ type serverFlags struct {
 
 func (f *serverFlags) parse(args []string) error {
 	flags := flag.NewFlagSet("payments server", flag.ContinueOnError)
-	f.guarding.flags(flags)
+	f.flags(flags)
 	flags.StringVar(&f.idemd, "idemd", idemdAddr, "where idemd serves")
 	flags.StringVar(&f.addr, "addr", paymentsAddr, "where to serve")
 	flags.StringVar(&f.ledger, "ledger", "payments-ledger.jsonl", "the file that stands for the provider")
