@@ -46,7 +46,12 @@ func (x *execution) claim(ctx context.Context) (acting context.Context, replay *
 	case answer.Completed != nil:
 		return nil, answer.Completed, nil
 	case answer.Granted != nil:
-		return x.granted(ctx, answer.Granted, sent), nil, nil
+		acting = x.granted(ctx, answer.Granted, sent)
+		if ctx.Err() != nil && !x.observed { // nobody waits for it any more, and nobody has acted
+			_, _ = x.settle(acting, ending{effect: store.EffectNone})
+			return nil, nil, ctx.Err()
+		}
+		return acting, nil, nil
 	default:
 		return nil, nil, notGranted(answer)
 	}

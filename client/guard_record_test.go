@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"net"
 	"runtime"
 	"slices"
 	"strings"
@@ -12,6 +13,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -421,4 +424,70 @@ func TestCallerGoesAwayWhileItWaits(t *testing.T) {
 		r.told(client.EventRefused)
 		r.ran(0)
 	}, client.Method(chargeMethod, client.Policy{FailOpen: true}))
+}
+
+// Case 38, over the wire: the connection to idemd cannot be made.
+func TestCase38NoConnection(t *testing.T) { synctest.Test(t, testCase38NoConnection) }
+
+func testCase38NoConnection(t *testing.T) {
+	conn, err := grpc.NewClient("passthrough:///idemd", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
+			return nil, errors.New("dial tcp 10.1.2.3:7600: refused")
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	call := func(within time.Duration, opts ...client.GuardOption) (ran bool, err error) {
+		ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs(client.MetadataKey, key1))
+		guard := client.NewGuard(client.New(conn), append(opts, client.NoOwner())...)
+		start := time.Now()
+		_, err = guard.UnaryServerInterceptor()(ctx, &testv1.ChargeRequest{}, &grpc.UnaryServerInfo{FullMethod: chargeMethod}, func(context.Context, any) (any, error) {
+			ran = true
+			return &testv1.ChargeResponse{}, nil
+		})
+		if took := time.Since(start); took > within {
+			t.Errorf("took %v, want at most %v", took, within)
+		}
+		return ran, err
+	}
+	ran, err := call(5 * time.Second)
+	st := refused(t, err, codes.Unavailable, "STORE_UNAVAILABLE")
+	if ran || strings.Contains(st.Message(), "10.1.2.3") {
+		t.Errorf("ran: %v, told %v", ran, st)
+	}
+	if ran, err := call(5*time.Second, client.Method(chargeMethod, client.Policy{FailOpen: true})); err != nil || !ran {
+		t.Errorf("fail open: %v, %v", ran, err)
+	}
+	if ran, err := call(250*time.Millisecond, client.Observe()); err != nil || !ran {
+		t.Errorf("observed: %v, %v", ran, err)
+	}
+}
+
+// goneStore grants when the caller has just gone.
+type goneStore struct {
+	*faultyStore
+	gone context.CancelFunc
+}
+
+func (s *goneStore) Claim(ctx context.Context, req store.ClaimRequest) (store.ClaimAnswer, error) {
+	defer s.gone()
+	return s.faultyStore.Claim(ctx, req)
+}
+
+// A grant for a caller that has gone is given back: nobody has acted, and no person has to
+// find that out.
+func TestGrantedTooLate(t *testing.T) { synctest.Test(t, testGrantedTooLate) }
+
+func testGrantedTooLate(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	s, events := &goneStore{newStore(t), cancel}, &eventLog{}
+	fn, runs := returns("", nil)
+	if _, err := client.Do(ctx, s, orderKey, nil, fn, client.Hold(), client.OnEvent(events.add)); !errors.Is(err, context.Canceled) || *runs != 0 {
+		t.Errorf("%v, ran %d times", err, *runs)
+	}
+	if rec := s.inspect(t, orderKey).Record; rec.State != store.StateReleased {
+		t.Errorf("%+v", rec)
+	}
+	equalKinds(t, events.take(), client.EventGranted, client.EventReleased)
 }

@@ -246,6 +246,27 @@ func TestCase26And27Errors(t *testing.T) {
 	}
 }
 
+// The mark of an error is about this call's intent: what stands outside the guard, where
+// another one may be carried out, sees the error without it.
+func TestNoEffectStaysInside(t *testing.T) {
+	busy := status.Error(codes.Unavailable, "busy")
+	var seen error
+	outer := func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		response, err := handler(ctx, req)
+		seen = err
+		return response, err
+	}
+	for _, opts := range [][]client.GuardOption{{client.NoOwner()}, {client.NoOwner(), client.Observe()}} {
+		rigged(t, rigOptions{guard: opts, outer: []grpc.UnaryServerInterceptor{outer}}, func(t *testing.T, r *rig) {
+			r.service.fails(client.NoEffect(busy))
+			r.once()
+			if seen != busy { //nolint:errorlint // the very error
+				t.Errorf("outside is %#v", seen)
+			}
+		})
+	}
+}
+
 // okError claims to be a success, which no error is.
 type okError struct{}
 
