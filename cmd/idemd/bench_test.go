@@ -46,6 +46,28 @@ func TestBench(t *testing.T) {
 	}
 }
 
+// TestBenchJSON is about names that programs read.
+func TestBenchJSON(t *testing.T) {
+	r := run(t, benchArgs(t.TempDir(), "--ops=pair", "--output=json")...)
+	var report struct {
+		Rows []map[string]any `json:"rows"`
+	}
+	if err := json.Unmarshal([]byte(r.stdout), &report); err != nil || len(report.Rows) != 4 {
+		t.Fatalf("%v in %s%s", err, r.stdout, r.stderr)
+	}
+	for i, op := range []string{"bare", "pair"} {
+		row := report.Rows[i]
+		if row["op"] != op || row["callers"] != 2.0 {
+			t.Errorf("row %d: %v", i, row)
+		}
+		for _, name := range []string{"per_second", "p50_us", "p99_us", "ratio_to_bare"} {
+			if n, ok := row[name].(float64); !ok || n <= 0 {
+				t.Errorf("row %d: %s is %v", i, name, row[name])
+			}
+		}
+	}
+}
+
 func TestBenchText(t *testing.T) {
 	r := run(t, benchArgs(t.TempDir(), "--ops=pair")...)
 	for _, want := range []string{"OP ", "bare (pair) ", "pair ", "lone claim: p50 "} {
