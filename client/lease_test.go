@@ -1,0 +1,180 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/idemd/idemd/client"
+	"github.com/idemd/idemd/store"
+)
+
+// renewStore answers the renewals of a test.
+type renewStore struct {
+	*faultyStore
+	heldFor time.Duration // of grants
+	renew   func(ctx context.Context, try int) (store.RenewAnswer, error)
+	tries   int
+}
+
+func (s *renewStore) Claim(ctx context.Context, req store.ClaimRequest) (store.ClaimAnswer, error) {
+	answer, err := s.faultyStore.Claim(ctx, req)
+	if err == nil && answer.Granted != nil {
+		answer.Granted.HeldFor = s.heldFor
+	}
+	return answer, err
+}
+
+func (s *renewStore) Renew(ctx context.Context, _ store.RenewRequest) (store.RenewAnswer, error) {
+	s.tries++
+	return s.renew(ctx, s.tries)
+}
+
+// holding has a function that holds a lease of 10 s, which a store renews as it is told to.
+func holding(t *testing.T, s *renewStore, fn func(t *testing.T, ctx context.Context, a *client.Attempt)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s.faultyStore = newStore(t)
+		_, err := client.Do(t.Context(), s, orderKey, nil, func(ctx context.Context, a *client.Attempt) (string, error) {
+			fn(t, ctx, a)
+			return "", nil
+		}, client.Lease(10*time.Second))
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// lasts checks how long the context lasts.
+func lasts(t *testing.T, ctx context.Context, want time.Duration) {
+	t.Helper()
+	start := time.Now()
+	<-ctx.Done()
+	if took := time.Since(start); took != want || !errors.Is(context.Cause(ctx), client.ErrLeaseLost) {
+		t.Errorf("lasted %v, want %v; cause %v", took, want, context.Cause(ctx))
+	}
+}
+
+func renewed(remaining time.Duration) (store.RenewAnswer, error) {
+	return store.RenewAnswer{LeaseRemaining: remaining}, nil
+}
+
+// The deadline is the instant of sending, and what the answer says, less a tenth.
+func TestDeadlineOfALease(t *testing.T) {
+	s := &renewStore{heldFor: time.Second}
+	holding(t, s, func(t *testing.T, ctx context.Context, a *client.Attempt) {
+		start := time.Now()
+		left := func() time.Duration { return a.Deadline().Sub(start) }
+		if left() != 10*time.Second {
+			t.Errorf("granted until %v", left())
+		}
+		s.renew = func(_ context.Context, try int) (store.RenewAnswer, error) {
+			if try == 1 {
+				return store.RenewAnswer{LeaseRemaining: 30 * time.Second, HeldFor: 2 * time.Second}, nil
+			}
+			return renewed(time.Millisecond) // never shortens
+		}
+		time.Sleep(4 * time.Second) // a third of 10 s, when it is renewed
+		if got := left() - 10*time.Second/3; got < 31*time.Second || got > 31*time.Second+time.Millisecond {
+			t.Errorf("renewed until %v", left())
+		}
+		before := a.Deadline()
+		for s.tries < 3 {
+			time.Sleep(time.Second)
+		}
+		if a.Deadline() != before || ctx.Err() != nil {
+			t.Errorf("until %v, then %v", before, a.Deadline())
+		}
+	})
+}
+
+// A renewal that hangs, or fails for now, is sent again in time.
+func TestRenewalsThatFail(t *testing.T) {
+	for name, failing := range map[string]func(context.Context) error{
+		"hangs":  func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+		"fails":  func(context.Context) error { return store.ErrUnavailable },
+		"refuse": func(context.Context) error { return &store.Error{Sentinel: store.ErrOverloaded} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &renewStore{}
+			s.renew = func(ctx context.Context, try int) (store.RenewAnswer, error) {
+				if try%3 != 0 {
+					return store.RenewAnswer{}, failing(ctx)
+				}
+				return renewed(10 * time.Second)
+			}
+			holding(t, s, func(t *testing.T, ctx context.Context, _ *client.Attempt) {
+				time.Sleep(time.Minute)
+				if ctx.Err() != nil {
+					t.Errorf("lost: %v", context.Cause(ctx))
+				}
+			})
+			if s.tries > 60 {
+				t.Errorf("%d renewals in a minute", s.tries)
+			}
+		})
+	}
+}
+
+// A lease that is not renewed lasts to its deadline, and no longer, however it is refused
+// for now; one that another attempt has ended is over at once.
+func TestHowLongALeaseLasts(t *testing.T) {
+	for _, test := range []struct {
+		renew func(context.Context) error
+		want  time.Duration
+	}{
+		{func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, 9 * time.Second},
+		{func(context.Context) error { return store.ErrUnavailable }, 9 * time.Second},
+		{func(context.Context) error { return store.ErrAttemptTooLong }, 9 * time.Second},
+		{func(context.Context) error { return store.ErrStaleFence }, 3 * time.Second},
+		{func(context.Context) error { return store.ErrLeaseExpired }, 3 * time.Second},
+		{func(context.Context) error { return store.ErrKeyNotFound }, 3 * time.Second},
+	} {
+		s := &renewStore{renew: func(ctx context.Context, _ int) (store.RenewAnswer, error) {
+			return store.RenewAnswer{}, test.renew(ctx)
+		}}
+		holding(t, s, func(t *testing.T, ctx context.Context, _ *client.Attempt) { lasts(t, ctx, test.want) })
+	}
+}
+
+// A renewal that is under way when the attempt ends is waited for, and none comes after it.
+func TestNoRenewalAfterTheEnd(t *testing.T) {
+	running := false
+	s := &renewStore{}
+	s.renew = func(ctx context.Context, _ int) (store.RenewAnswer, error) {
+		running = true
+		<-ctx.Done()
+		time.Sleep(time.Second)
+		running = false
+		return renewed(10 * time.Second)
+	}
+	var acting context.Context
+	holding(t, s, func(_ *testing.T, ctx context.Context, _ *client.Attempt) {
+		acting = ctx
+		time.Sleep(4 * time.Second)
+	})
+	if running || s.tries != 1 || acting.Err() == nil || errors.Is(context.Cause(acting), client.ErrLeaseLost) {
+		t.Errorf("running %v, %d renewals, cause %v", running, s.tries, context.Cause(acting))
+	}
+}
+
+// Renewals go on when the caller has gone, as what it asked for does.
+func TestRenewalsOutliveTheCaller(t *testing.T) { synctest.Test(t, testRenewalsOutliveTheCaller) }
+
+func testRenewalsOutliveTheCaller(t *testing.T) {
+	s := newStore(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := client.Do(ctx, s, orderKey, nil, func(context.Context, *client.Attempt) (string, error) {
+		cancel()
+		time.Sleep(time.Minute)
+		if s.inspect(t, orderKey).Record.Lapsed(time.Now()) {
+			t.Error("lapsed")
+		}
+		return "", nil
+	}, client.Lease(10*time.Second))
+	if err != nil {
+		t.Error(err)
+	}
+}
