@@ -123,9 +123,14 @@ func (s *service) outlast(t *testing.T, granted *store.Record) {
 		inspection, err := s.store.InspectRecord(t.Context(), keyOf("order-1"))
 		return err == nil && inspection.Now.After(granted.LeaseEnd.Add(time.Second))
 	})
-	impatient, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-	defer cancel()
-	if a := chargeOnce(impatient, s.addr, "order-1"); status.Code(a.err) != codes.Aborted || refusal(a.err) != "KEY_IN_PROGRESS" {
+	var a answer
+	eventually(t, "an impatient repeat is answered before its deadline", func() bool {
+		impatient, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		a = chargeOnce(impatient, s.addr, "order-1")
+		return status.Code(a.err) != codes.DeadlineExceeded // a busy machine
+	})
+	if status.Code(a.err) != codes.Aborted || refusal(a.err) != "KEY_IN_PROGRESS" {
 		t.Errorf("a repeat meanwhile is answered %v, want ABORTED KEY_IN_PROGRESS", a.err)
 	}
 }
