@@ -15,8 +15,8 @@ type Result[T any] struct {
 	// Age ago.
 	Replayed bool
 	Age      time.Duration
-	// Recorded is false if the outcome could not be stored yet. That goes on in the
-	// background; until it succeeds, or the lease ends, repeats are told to wait.
+	// Recorded is false if the outcome is not stored. If the store did not answer, that goes
+	// on in the background; until it succeeds, or the lease ends, repeats are told to wait.
 	Recorded bool
 }
 
