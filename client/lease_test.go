@@ -33,12 +33,12 @@ func (s *renewStore) Renew(ctx context.Context, _ store.RenewRequest) (store.Ren
 }
 
 // holding has a function that holds a lease of 10 s, which a store renews as it is told to.
-func holding(t *testing.T, s *renewStore, fn func(t *testing.T, ctx context.Context, a *client.Attempt)) {
+func holding(t *testing.T, s *renewStore, fn func(ctx context.Context, t *testing.T, a *client.Attempt)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s.faultyStore = newStore(t)
 		_, err := client.Do(t.Context(), s, orderKey, nil, func(ctx context.Context, a *client.Attempt) (string, error) {
-			fn(t, ctx, a)
+			fn(ctx, t, a)
 			return "", nil
 		}, client.Lease(10*time.Second))
 		if err != nil {
@@ -48,7 +48,7 @@ func holding(t *testing.T, s *renewStore, fn func(t *testing.T, ctx context.Cont
 }
 
 // lasts checks how long the context lasts.
-func lasts(t *testing.T, ctx context.Context, want time.Duration) {
+func lasts(ctx context.Context, t *testing.T, want time.Duration) {
 	t.Helper()
 	start := time.Now()
 	<-ctx.Done()
@@ -64,7 +64,7 @@ func renewed(remaining time.Duration) (store.RenewAnswer, error) {
 // The deadline is the instant of sending, and what the answer says, less a tenth.
 func TestDeadlineOfALease(t *testing.T) {
 	s := &renewStore{heldFor: time.Second}
-	holding(t, s, func(t *testing.T, ctx context.Context, a *client.Attempt) {
+	holding(t, s, func(ctx context.Context, t *testing.T, a *client.Attempt) {
 		start := time.Now()
 		left := func() time.Duration { return a.Deadline().Sub(start) }
 		if left() != 10*time.Second {
@@ -105,7 +105,7 @@ func TestRenewalsThatFail(t *testing.T) {
 				}
 				return renewed(10 * time.Second)
 			}
-			holding(t, s, func(t *testing.T, ctx context.Context, _ *client.Attempt) {
+			holding(t, s, func(ctx context.Context, t *testing.T, _ *client.Attempt) {
 				time.Sleep(time.Minute)
 				if ctx.Err() != nil {
 					t.Errorf("lost: %v", context.Cause(ctx))
@@ -135,7 +135,7 @@ func TestHowLongALeaseLasts(t *testing.T) {
 		s := &renewStore{renew: func(ctx context.Context, _ int) (store.RenewAnswer, error) {
 			return store.RenewAnswer{}, test.renew(ctx)
 		}}
-		holding(t, s, func(t *testing.T, ctx context.Context, _ *client.Attempt) { lasts(t, ctx, test.want) })
+		holding(t, s, func(ctx context.Context, t *testing.T, _ *client.Attempt) { lasts(ctx, t, test.want) })
 	}
 }
 
@@ -151,7 +151,7 @@ func TestNoRenewalAfterTheEnd(t *testing.T) {
 		return renewed(10 * time.Second)
 	}
 	var acting context.Context
-	holding(t, s, func(_ *testing.T, ctx context.Context, _ *client.Attempt) {
+	holding(t, s, func(ctx context.Context, _ *testing.T, _ *client.Attempt) {
 		acting = ctx
 		time.Sleep(4 * time.Second)
 	})

@@ -42,14 +42,12 @@ type payments struct {
 
 	mu   sync.Mutex
 	runs int
-	keys []string // of each run
 	do   func(context.Context) (*testv1.ChargeResponse, error)
 }
 
 func (p *payments) run(ctx context.Context) (*testv1.ChargeResponse, error) {
 	p.mu.Lock()
 	p.runs++
-	p.keys = append(p.keys, metadata.ValueFromIncomingContext(ctx, client.MetadataKey)...)
 	do := p.do
 	p.mu.Unlock()
 	return do(ctx)
@@ -70,13 +68,6 @@ func (p *payments) ran() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.runs
-}
-
-// took returns the keys that the runs came with.
-func (p *payments) took() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Clone(p.keys)
 }
 
 func (p *payments) Charge(ctx context.Context, _ *testv1.ChargeRequest) (*testv1.ChargeResponse, error) {

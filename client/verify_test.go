@@ -78,7 +78,7 @@ func TestVerifyNamesWhatIsWrong(t *testing.T) {
 		{"exclude path", policy(client.Policy{FingerprintExclude: []string{"nothing.there"}}), chargeMethod + "|nothing"},
 		{"key field", policy(client.Policy{KeyField: "nothing"}), chargeMethod + "|\"nothing\" is not a string field"},
 		{"key field of another type", policy(client.Policy{KeyField: "amount"}), chargeMethod + "|\"amount\" is not a string field"},
-		{"key field that is a list", policy(client.Policy{KeyField: "items"}), chargeMethod + "|\"items\" is not a string field"},
+		{"key field that is a list", policy(client.Policy{KeyField: "tags"}), chargeMethod + "|\"tags\" is not a string field"},
 		{"success without effect", policy(client.Policy{NoEffect: []codes.Code{codes.OK}}), chargeMethod + "|OK cannot mean"},
 		{"guarded stream", client.Method(importMethod, client.Policy{}), importMethod + "|both to Method and to Unguarded"},
 		{"no side effects", client.Method(balanceMethod, client.Policy{}), balanceMethod + "|NO_SIDE_EFFECTS"},

@@ -35,6 +35,7 @@ type ChargeRequest struct {
 	Items         []*Item                `protobuf:"bytes,5,rep,name=items,proto3" json:"items,omitempty"`
 	Detail        *anypb.Any             `protobuf:"bytes,6,opt,name=detail,proto3" json:"detail,omitempty"`
 	Note          []byte                 `protobuf:"bytes,7,opt,name=note,proto3" json:"note,omitempty"`
+	Tags          []string               `protobuf:"bytes,8,rep,name=tags,proto3" json:"tags,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -114,6 +115,13 @@ func (x *ChargeRequest) GetDetail() *anypb.Any {
 func (x *ChargeRequest) GetNote() []byte {
 	if x != nil {
 		return x.Note
+	}
+	return nil
+}
+
+func (x *ChargeRequest) GetTags() []string {
+	if x != nil {
+		return x.Tags
 	}
 	return nil
 }
@@ -382,7 +390,7 @@ var File_idemd_test_v1_payment_proto protoreflect.FileDescriptor
 
 const file_idemd_test_v1_payment_proto_rawDesc = "" +
 	"\n" +
-	"\x1bidemd/test/v1/payment.proto\x12\ridemd.test.v1\x1a\x19google/protobuf/any.proto\x1a\x1eidemd/options/v1/options.proto\"\xca\x02\n" +
+	"\x1bidemd/test/v1/payment.proto\x12\ridemd.test.v1\x1a\x19google/protobuf/any.proto\x1a\x1eidemd/options/v1/options.proto\"\xde\x02\n" +
 	"\rChargeRequest\x12\x18\n" +
 	"\aaccount\x18\x01 \x01(\tR\aaccount\x12\x16\n" +
 	"\x06amount\x18\x02 \x01(\x03R\x06amount\x12\x15\n" +
@@ -390,7 +398,8 @@ const file_idemd_test_v1_payment_proto_rawDesc = "" +
 	"\x06labels\x18\x04 \x03(\v2(.idemd.test.v1.ChargeRequest.LabelsEntryR\x06labels\x12)\n" +
 	"\x05items\x18\x05 \x03(\v2\x13.idemd.test.v1.ItemR\x05items\x12,\n" +
 	"\x06detail\x18\x06 \x01(\v2\x14.google.protobuf.AnyR\x06detail\x12\x12\n" +
-	"\x04note\x18\a \x01(\fR\x04note\x1a9\n" +
+	"\x04note\x18\a \x01(\fR\x04note\x12\x12\n" +
+	"\x04tags\x18\b \x03(\tR\x04tags\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x06\n" +
