@@ -98,13 +98,14 @@ func (c *caller) try(ctx context.Context, name string, req, reply any, cc *grpc.
 	trying, cancel := context.WithTimeout(ctx, c.tryTimeout)
 	defer cancel()
 	err := invoker(trying, name, req, reply, cc, opts...)
-	if err != nil && statusOf(err).Code() == codes.DeadlineExceeded && ctx.Err() == nil {
+	if err != nil && statusOf(err).Code() == codes.DeadlineExceeded {
 		return &tryTimedOut{err} // the server may see the deadline pass, and say so, before this process does
 	}
 	return err
 }
 
-// tryTimedOut says that not the caller's deadline has passed but that of a try.
+// tryTimedOut says that the deadline of a try has passed, or the caller's, after which none
+// comes.
 type tryTimedOut struct{ error }
 
 func (e *tryTimedOut) Unwrap() error { return e.error }

@@ -140,8 +140,9 @@ func TestEachTryTimesOut(t *testing.T) {
 	a := &arrivals{}
 	calling(t, a.outside(), func(t *testing.T, r *rig) {
 		r.store.stall("claim", time.Minute)
-		if got := r.charge(&testv1.ChargeRequest{}); status.Code(got.err) != codes.DeadlineExceeded {
-			t.Error(got.err)
+		got := r.charge(&testv1.ChargeRequest{})
+		if _, itself := got.err.(interface{ GRPCStatus() *status.Status }); !itself || status.Code(got.err) != codes.DeadlineExceeded { //nolint:errorlint // not one that wraps it
+			t.Errorf("%#v", got.err)
 		}
 		a.oneKey(t, 5)
 		r.ran(0)
