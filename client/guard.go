@@ -35,7 +35,8 @@ type Guard struct {
 	methods sync.Map // name -> *method
 }
 
-// NewGuard makes a guard over s, a [Client] or any other store. What is wrong with the
+// NewGuard makes a guard over s, a [Client] or any other store: an embedded one in a
+// [store.Waiter] if a policy's Wait is to work. What is wrong with the
 // options is returned by [Guard.Verify], and until it is mended no guarded call runs.
 func NewGuard(s store.Store, opts ...GuardOption) *Guard {
 	o := newGuardOptions(opts)
