@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,7 +17,7 @@ type renewStore struct {
 	*faultyStore
 	heldFor time.Duration // of grants
 	renew   func(ctx context.Context, try int) (store.RenewAnswer, error)
-	tries   int
+	tries   atomic.Int64
 }
 
 func (s *renewStore) Claim(ctx context.Context, req store.ClaimRequest) (store.ClaimAnswer, error) {
@@ -28,8 +29,7 @@ func (s *renewStore) Claim(ctx context.Context, req store.ClaimRequest) (store.C
 }
 
 func (s *renewStore) Renew(ctx context.Context, _ store.RenewRequest) (store.RenewAnswer, error) {
-	s.tries++
-	return s.renew(ctx, s.tries)
+	return s.renew(ctx, int(s.tries.Add(1)))
 }
 
 // holding has a function that holds a lease of 10 s, which a store renews as it is told to.
@@ -64,24 +64,24 @@ func renewed(remaining time.Duration) (store.RenewAnswer, error) {
 // The deadline is the instant of sending, and what the answer says, less a tenth.
 func TestDeadlineOfALease(t *testing.T) {
 	s := &renewStore{heldFor: time.Second}
+	s.renew = func(_ context.Context, try int) (store.RenewAnswer, error) {
+		if try == 1 {
+			return store.RenewAnswer{LeaseRemaining: 30 * time.Second, HeldFor: 2 * time.Second}, nil
+		}
+		return renewed(time.Millisecond) // never shortens
+	}
 	holding(t, s, func(ctx context.Context, t *testing.T, a *client.Attempt) {
 		start := time.Now()
 		left := func() time.Duration { return a.Deadline().Sub(start) }
 		if left() != 10*time.Second {
 			t.Errorf("granted until %v", left())
 		}
-		s.renew = func(_ context.Context, try int) (store.RenewAnswer, error) {
-			if try == 1 {
-				return store.RenewAnswer{LeaseRemaining: 30 * time.Second, HeldFor: 2 * time.Second}, nil
-			}
-			return renewed(time.Millisecond) // never shortens
-		}
 		time.Sleep(4 * time.Second) // a third of 10 s, when it is renewed
 		if got := left() - 10*time.Second/3; got < 31*time.Second || got > 31*time.Second+time.Millisecond {
 			t.Errorf("renewed until %v", left())
 		}
 		before := a.Deadline()
-		for s.tries < 3 {
+		for s.tries.Load() < 3 {
 			time.Sleep(time.Second)
 		}
 		if a.Deadline() != before || ctx.Err() != nil {
@@ -111,8 +111,8 @@ func TestRenewalsThatFail(t *testing.T) {
 					t.Errorf("lost: %v", context.Cause(ctx))
 				}
 			})
-			if s.tries > 60 {
-				t.Errorf("%d renewals in a minute", s.tries)
+			if s.tries.Load() > 60 {
+				t.Errorf("%d renewals in a minute", s.tries.Load())
 			}
 		})
 	}
@@ -155,8 +155,8 @@ func TestNoRenewalAfterTheEnd(t *testing.T) {
 		acting = ctx
 		time.Sleep(4 * time.Second)
 	})
-	if running || s.tries != 1 || acting.Err() == nil || errors.Is(context.Cause(acting), client.ErrLeaseLost) {
-		t.Errorf("running %v, %d renewals, cause %v", running, s.tries, context.Cause(acting))
+	if running || s.tries.Load() != 1 || acting.Err() == nil || errors.Is(context.Cause(acting), client.ErrLeaseLost) {
+		t.Errorf("running %v, %d renewals, cause %v", running, s.tries.Load(), context.Cause(acting))
 	}
 }
 
