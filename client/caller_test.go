@@ -141,7 +141,7 @@ func TestEachTryTimesOut(t *testing.T) {
 	calling(t, a.outside(), func(t *testing.T, r *rig) {
 		r.store.stall("claim", time.Minute)
 		got := r.charge(&testv1.ChargeRequest{})
-		if _, itself := got.err.(interface{ GRPCStatus() *status.Status }); !itself || status.Code(got.err) != codes.DeadlineExceeded { //nolint:errorlint // not one that wraps it
+		if _, itself := got.err.(interface{ GRPCStatus() *status.Status }); !itself || status.Code(got.err) != codes.DeadlineExceeded {
 			t.Errorf("%#v", got.err)
 		}
 		a.oneKey(t, 5)
