@@ -491,3 +491,42 @@ func testGrantedTooLate(t *testing.T) {
 	}
 	equalKinds(t, events.take(), client.EventGranted, client.EventReleased)
 }
+
+// stuckStore does not answer the first Complete.
+type stuckStore struct {
+	*faultyStore
+	stuck bool
+}
+
+func (s *stuckStore) Complete(ctx context.Context, req store.CompleteRequest) (store.CompleteAnswer, error) {
+	if s.stuck {
+		s.stuck = false
+		<-ctx.Done()
+		return store.CompleteAnswer{}, ctx.Err()
+	}
+	return s.faultyStore.Complete(ctx, req)
+}
+
+// Case 25: a store that does not answer holds the caller up for five seconds. Nothing that
+// the function left running goes on then, and the outcome is recorded all the same.
+func TestCase25StoreStuck(t *testing.T) { synctest.Test(t, testCase25StoreStuck) }
+
+func testCase25StoreStuck(t *testing.T) {
+	s, events := &stuckStore{newStore(t), true}, &eventLog{}
+	var acting context.Context
+	start := time.Now()
+	got, err := client.Do(t.Context(), s, orderKey, nil, func(ctx context.Context, _ *client.Attempt) (string, error) {
+		acting = ctx
+		return "charged", nil
+	}, client.OnEvent(events.add))
+	if err != nil || got.Recorded || got.Value != "charged" || time.Since(start) != 5*time.Second {
+		t.Errorf("%+v, %v, after %v", got, err, time.Since(start))
+	}
+	if context.Cause(acting) != context.Canceled { //nolint:errorlint // not one that wraps it
+		t.Errorf("cause %v", context.Cause(acting))
+	}
+	if err := client.Drain(t.Context()); err != nil {
+		t.Error(err)
+	}
+	equalKinds(t, events.take(), client.EventGranted, client.EventNotRecorded, client.EventRecorded)
+}

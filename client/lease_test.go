@@ -178,3 +178,19 @@ func testRenewalsOutliveTheCaller(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What a function leaves running ends with its attempt.
+func TestTheContextEndsWithTheAttempt(t *testing.T) {
+	synctest.Test(t, testTheContextEndsWithTheAttempt)
+}
+
+func testTheContextEndsWithTheAttempt(t *testing.T) {
+	var acting context.Context
+	_, err := client.Do(t.Context(), newStore(t), orderKey, nil, func(ctx context.Context, _ *client.Attempt) (string, error) {
+		acting = ctx
+		return "", nil
+	})
+	if err != nil || context.Cause(acting) != context.Canceled { //nolint:errorlint // not one that wraps it
+		t.Errorf("%v, cause %v", err, context.Cause(acting))
+	}
+}
