@@ -21,14 +21,14 @@
 // One goroutine, the loop, decides all operations in order, by the transition functions of
 // package store. It takes what is queued as one batch: what settles keys first, claims
 // after it, in turn over the namespaces, so that nobody is held up by one who is greedy. It
-// hands the batch to Pebble and goes on with the next, while another goroutine waits for
-// the sync and then answers. A batch that changed nothing is answered behind the commits
-// that it may have seen, so no answer leaves before all that it is derived from is on
-// disk. Only what repeats a completed key that is in memory and on disk is answered past the
-// loop: such a record does not change until it expires. What operators read of many rows or
-// of a key's events comes from an iterator, and is answered once all that it can have seen
-// is synced. With at most two commits on their way, batches grow with the load and a lone
-// operation waits for nothing but its own sync.
+// hands the batch to Pebble, waits for the sync and then answers, so no answer leaves before
+// all that it is derived from is on disk. What comes meanwhile is the next batch: so batches
+// grow with the load, and a lone operation waits for nothing but its own sync. (With a second
+// commit on its way during the sync of the first, batches were half as large, and cost more
+// than was won.) Only what repeats a completed key that is in memory and on disk is answered
+// past the loop: such a record does not change until it expires. What operators read of many
+// rows or of a key's events comes from an iterator, and is answered once all that it can have
+// seen is synced.
 //
 // # Layout
 //

@@ -85,7 +85,7 @@ func createMark(fs vfs.FS, name string, m mark) error {
 	return writeFileSynced(fs, name, append(content, m.encode()...))
 }
 
-// marker keeps the MARK file. Advance is called by the syncer, the rest runs in a
+// marker keeps the MARK file. Advance is called by the loop, the rest runs in a
 // goroutine of its own, so that no answer waits for the mark.
 type marker struct {
 	file   vfs.File

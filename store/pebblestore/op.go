@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// op is one operation on its way through the intake, the loop and the syncer.
+// op is one operation on its way through the intake and the loop.
 type op struct {
 	class     class
 	namespace string // for fairness; empty for the store's own work

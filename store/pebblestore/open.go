@@ -385,8 +385,6 @@ func (o *opener) loop(newest commitTime) (*loop, error) {
 		buckets:    buckets,
 		namespaces: namespaces,
 		newest:     newest,
-		slots:      make(chan struct{}, maxInFlight),
-		commits:    make(chan *commit, maxInFlight),
 	}, nil
 }
 
@@ -413,8 +411,7 @@ func (o *opener) start(l *loop, m mark) (*Store, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
 	ids := l.buckets.all()
-	s.loops.Go(l.run)
-	s.loops.Go(l.sync)
+	s.looping.Go(l.run)
 	s.background.Go(func() { s.fillFilters(ctx, ids) })
 	if every := o.opts.MaintainEvery; every > 0 {
 		s.background.Go(func() { s.maintainEvery(ctx, every) })

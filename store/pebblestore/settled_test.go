@@ -94,7 +94,7 @@ func TestStoppedStoreAnswersNoCommit(t *testing.T) {
 	s := mustOpen(t, testOptions(vfs.NewCrashableMem()))
 	o, late := &op{done: make(chan struct{}, 1)}, completedRow()
 	s.fail(errDisk)
-	s.answer(&commit{ops: []*op{o}, settled: []settledRow{{digest: digestOf(1), row: late}}})
+	s.answer(&turn{settled: []settledRow{{digest: digestOf(1), row: late}}}, []*op{o})
 	if len(o.done) > 0 {
 		t.Error("an operation was answered")
 	}

@@ -44,7 +44,7 @@ type Store struct {
 	operators  sync.Mutex // held while rows are read for an operator: one at a time takes but one core
 	background sync.WaitGroup
 	cancel     context.CancelFunc // ends the background work
-	loops      sync.WaitGroup     // loop and syncer
+	looping    sync.WaitGroup     // the loop
 
 	closeOnce sync.Once
 	closeErr  error
@@ -156,5 +156,5 @@ func (s *Store) stop() {
 	s.direct.Unlock()
 	s.ending.Store(true)
 	s.intake.close()
-	s.loops.Wait()
+	s.looping.Wait()
 }
