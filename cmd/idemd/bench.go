@@ -68,20 +68,17 @@ func (c *benchCmd) Run(s *session) (err error) {
 		Conns: c.Conns, OutcomeBytes: c.OutcomeBytes,
 		Progress: func(text string) { fmt.Fprintf(s.stderr, "measuring %s\n", text) },
 	}
+	defer func() {
+		for _, child := range slices.Backward(options.Children) {
+			err = errors.Join(err, child.Stop())
+		}
+	}()
+	if err := c.startServers(s, &options, filepath.Join(dir, "data")); err != nil {
+		return err
+	}
 	report := benchReport{Target: c.Addr}
 	if c.Addr == "" {
-		n, err := startNode(s, &serveCmd{
-			GrpcAddr: "127.0.0.1:0", DataDir: filepath.Join(dir, "data"), LogLevel: "error",
-		})
-		if err != nil {
-			return err
-		}
-		defer n.stop(s.ctx) //nolint:errcheck // its data is thrown away
-		options.Addr = n.listener.Addr().String()
-		options.Syncs = func() (operations, syncs float64) {
-			return float64(n.commits.operations.Load()), float64(n.commits.syncs.Load())
-		}
-		report.Target = "a server in this process, every write synced"
+		report.Target = "idemd serve on an empty directory, every write synced"
 	}
 	sync, err := bench.SyncLatency(dir)
 	if err != nil {
@@ -98,6 +95,33 @@ func (c *benchCmd) Run(s *session) (err error) {
 		return benchError(&options, err)
 	}
 	return c.show(s, &report)
+}
+
+// startServers starts what is measured and what it is compared with, each in a process of
+// its own.
+func (c *benchCmd) startServers(s *session, o *bench.Options, dataDir string) (err error) {
+	if o.Addr == "" {
+		if o.Addr, err = c.startServer(s, o, "idemd", "--data-dir="+dataDir); err != nil {
+			return err
+		}
+	}
+	if o.Bare, err = c.startServer(s, o, "bare"); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(c.Ops, func(op string) bool { return strings.HasPrefix(op, "guarded") }) {
+		o.Guarded, err = c.startServer(s, o, "guarded", "--addr="+o.Addr, "--namespace="+o.Namespace, fmt.Sprint("--conns=", o.Conns))
+	}
+	return err
+}
+
+func (c *benchCmd) startServer(s *session, o *bench.Options, kind string, args ...string) (addr string, err error) {
+	args = append([]string{"bench-server", kind, fmt.Sprint("--outcome-bytes=", c.OutcomeBytes)}, args...)
+	child, err := bench.StartChild(s.ctx, s.exe, args...)
+	if err != nil {
+		return "", err
+	}
+	o.Children = append(o.Children, child)
+	return child.Addr, nil
 }
 
 func (c *benchCmd) show(s *session, r *benchReport) error {

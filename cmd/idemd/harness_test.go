@@ -26,6 +26,13 @@ func runWith(t *testing.T, stdin string, args ...string) result {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	p := program{name: "idemd", exit: exitUnexpectedly(t)}
+	if len(args) > 0 && args[0] == "bench" { // it starts the program itself
+		exe, err := binary()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.exe = exe
+	}
 	code := p.Run(t.Context(), args, strings.NewReader(stdin), &stdout, &stderr)
 	return result{code, stdout.String(), stderr.String()}
 }

@@ -31,6 +31,9 @@ type node struct {
 // startNode starts what c describes. The addresses are checked and taken before the
 // directory is touched, so a refusal leaves nothing behind.
 func startNode(s *session, c *serveCmd) (*node, error) {
+	if s.tune != nil {
+		s.tune()
+	}
 	n := &node{logger: c.newLogger(s), failed: make(chan error, 2)}
 	if err := n.listen(c); err != nil {
 		return nil, err

@@ -23,6 +23,10 @@ const (
 type program struct {
 	// name is how the user calls the program; the commands it prints begin with it.
 	name string
+	// exe is the file with the program, for processes that it starts.
+	exe string
+	// tune, if not nil, makes this process a good server.
+	tune func()
 	// exit ends the process when the store can no longer promise anything.
 	exit func(code int)
 }
@@ -52,6 +56,8 @@ type cli struct {
 	Bucket    bucketCmd    `cmd:"" help:"Show the time slices of the key store."`
 	Bench     benchCmd     `cmd:"" help:"Measure idemd against a bare gRPC server."`
 	Version   versionCmd   `cmd:"" help:"Show the version."`
+
+	BenchServer benchServerCmd `cmd:"" hidden:"" help:"A server that bench measures."`
 }
 
 // Run runs the subcommand that args name and returns the exit code. It ends early when

@@ -23,6 +23,15 @@ type bareServer struct {
 	done               *idemdv1.CompleteResponse
 }
 
+// StartBare starts a bare server on a free port.
+func StartBare(outcomeBytes int) (addr string, stop func(), err error) {
+	s, err := startBare(outcomeBytes)
+	if err != nil {
+		return "", nil, err
+	}
+	return s.addr, s.stop, nil
+}
+
 func startBare(outcomeBytes int, options ...grpc.ServerOption) (*bareServer, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -5,8 +5,8 @@
 //
 // A guarded operation is a call of the bare server with a guard in front, which asks idemd.
 //
-// The load generator and the servers share the machine, and its work counts against
-// idemd and the bare server alike.
+// The load generator and each of the servers are processes of their own, as callers and
+// servers are, and share the machine.
 package bench
 
 import (
@@ -26,8 +26,9 @@ import (
 
 // Options says what to measure.
 type Options struct {
-	// Addr is where idemd listens.
-	Addr string
+	// Addr is where idemd listens, Bare where the bare server does, and Guarded where one
+	// with a guard that asks idemd does; it is empty if no guarded operation is measured.
+	Addr, Bare, Guarded string
 	// Namespace receives the keys.
 	Namespace string
 	// Ops are names of operations, see [OpNames]; Callers are how many call at once.
@@ -40,9 +41,8 @@ type Options struct {
 	Conns int
 	// OutcomeBytes is the size of a stored outcome's body.
 	OutcomeBytes int
-	// Syncs, if not nil, returns how many operations the store has written and with how
-	// many syncs, since it was opened.
-	Syncs func() (operations, syncs float64)
+	// Children are the servers that work can be measured of.
+	Children []*Child
 	// Progress, if not nil, is told what is about to be measured.
 	Progress func(text string)
 }
@@ -62,7 +62,7 @@ type Row struct {
 	// quarter as many operations as the bare server does calls.
 	Calls       int     `json:"calls_per_op"`
 	RatioToBare float64 `json:"ratio_to_bare"`
-	// CPU is the processor time, client's and server's, that one operation took.
+	// CPU is the processor time, the caller's and the children's, that one operation took.
 	CPU float64 `json:"cpu_us_per_op"`
 	// OpsPerSync is how many of the store's operations shared one sync; absent if none wrote.
 	OpsPerSync float64 `json:"operations_per_sync,omitempty"`
@@ -70,38 +70,24 @@ type Row struct {
 
 // Run measures every operation with every number of callers.
 func Run(ctx context.Context, o Options) ([]Row, error) {
-	bare, err := startBare(o.OutcomeBytes)
-	if err != nil {
-		return nil, err
+	sides := map[string]*side{}
+	for _, addr := range []string{o.Addr, o.Bare, o.Guarded} {
+		if addr == "" {
+			continue
+		}
+		s, err := dial(addr, o.Conns)
+		if err != nil {
+			return nil, err
+		}
+		defer s.close()
+		sides[addr] = s
 	}
-	defer bare.stop()
-	idemdSide, err := dial(o.Addr, o.Conns)
-	if err != nil {
-		return nil, err
-	}
-	defer idemdSide.close()
-	bareSide, err := dial(bare.addr, o.Conns)
-	if err != nil {
-		return nil, err
-	}
-	defer bareSide.close()
-	guarded, err := startGuarded(&o, idemdSide)
-	if err != nil {
-		return nil, err
-	}
-	defer guarded.stop()
-	guardedSide, err := dial(guarded.addr, o.Conns)
-	if err != nil {
-		return nil, err
-	}
-	defer guardedSide.close()
-
 	var rows []Row
 	for _, name := range o.Ops {
 		for _, callers := range o.Callers {
-			c := comparison{Options: o, op: ops[name], name: name, callers: callers, idemd: idemdSide, bare: bareSide}
+			c := comparison{Options: o, op: ops[name], name: name, callers: callers, idemd: sides[o.Addr], bare: sides[o.Bare]}
 			if c.op.guarded {
-				c.idemd = guardedSide
+				c.idemd = sides[o.Guarded]
 			}
 			pair, err := c.run(ctx)
 			if err != nil {
@@ -200,8 +186,10 @@ func (c *comparison) workers(s *side) []*worker {
 func (c *comparison) round(ctx context.Context, workers []*worker, call func(context.Context, *worker) error) (sample, error) {
 	s := sample{latencies: make([][]time.Duration, len(workers))}
 	errs := make([]error, len(workers))
-	opsBefore, syncsBefore := c.syncs()
-	cpuBefore := processorTime()
+	before, err := c.stats()
+	if err != nil {
+		return s, err
+	}
 	start := time.Now()
 	deadline := start.Add(c.Duration)
 	var wg sync.WaitGroup
@@ -210,17 +198,22 @@ func (c *comparison) round(ctx context.Context, workers []*worker, call func(con
 	}
 	wg.Wait()
 	s.elapsed = time.Since(start)
-	s.cpu = processorTime() - cpuBefore
-	opsAfter, syncsAfter := c.syncs()
-	s.written, s.syncs = opsAfter-opsBefore, syncsAfter-syncsBefore
-	return s, cmp.Or(errs...)
+	after, err := c.stats()
+	s.Stats = after.since(before)
+	return s, cmp.Or(append(errs, err)...)
 }
 
-func (c *comparison) syncs() (operations, syncs float64) {
-	if c.Syncs == nil {
-		return 0, 0
+// stats is what this process and the children have done.
+func (c *comparison) stats() (Stats, error) {
+	sum := Stats{CPU: ProcessorTime()}
+	for _, child := range c.Children {
+		s, err := child.Stats()
+		if err != nil {
+			return sum, fmt.Errorf("a server under measurement has ended: %w", err)
+		}
+		sum = sum.add(s)
 	}
-	return c.Syncs()
+	return sum, nil
 }
 
 func repeat(ctx context.Context, w *worker, call func(context.Context, *worker) error, deadline time.Time) ([]time.Duration, error) {
@@ -238,9 +231,9 @@ func repeat(ctx context.Context, w *worker, call func(context.Context, *worker) 
 
 // sample is what one round measured.
 type sample struct {
-	latencies      [][]time.Duration
-	elapsed, cpu   time.Duration
-	written, syncs float64
+	Stats
+	latencies [][]time.Duration
+	elapsed   time.Duration
 }
 
 func (s *sample) count() int {
@@ -264,7 +257,7 @@ func (s *series) row(op string, callers int) Row {
 	var cpu time.Duration
 	for i := range s.rounds {
 		rates = append(rates, s.rounds[i].perSecond())
-		cpu += s.rounds[i].cpu
+		cpu += s.rounds[i].CPU
 		all = append(all, slices.Concat(s.rounds[i].latencies...)...)
 	}
 	slices.Sort(all)
@@ -276,15 +269,14 @@ func (s *series) row(op string, callers int) Row {
 }
 
 func (s *series) opsPerSync() float64 {
-	var written, syncs float64
+	var sum Stats
 	for i := range s.rounds {
-		written += s.rounds[i].written
-		syncs += s.rounds[i].syncs
+		sum = sum.add(s.rounds[i].Stats)
 	}
-	if syncs == 0 {
+	if sum.Syncs == 0 {
 		return 0
 	}
-	return written / syncs
+	return float64(sum.Operations) / float64(sum.Syncs)
 }
 
 func median(values []float64) float64 {

@@ -14,7 +14,21 @@ import (
 // guardedMethod stands for a method of somebody's service.
 const guardedMethod = idemdv1.IdempotencyService_Claim_FullMethodName
 
-// startGuarded starts a bare server with a guard in front of one of its methods.
+// StartGuarded starts a bare server on a free port with a guard in front of one of its
+// methods, which asks the idemd of o.
+func StartGuarded(o *Options) (addr string, stop func(), err error) {
+	idemd, err := dial(o.Addr, o.Conns)
+	if err != nil {
+		return "", nil, err
+	}
+	s, err := startGuarded(o, idemd)
+	if err != nil {
+		idemd.close()
+		return "", nil, err
+	}
+	return s.addr, func() { s.stop(); idemd.close() }, nil
+}
+
 func startGuarded(o *Options, idemd *side) (*bareServer, error) {
 	guard := client.NewGuard(client.New(idemd),
 		client.NoOwner(), client.Namespace(o.Namespace), client.Method(guardedMethod, client.Policy{Required: true}))

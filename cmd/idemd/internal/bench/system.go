@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// processorTime is what this process has used, in user and system mode.
-func processorTime() time.Duration {
+// ProcessorTime is what this process has used, in user and system mode.
+func ProcessorTime() time.Duration {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
 		return 0
