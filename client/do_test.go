@@ -367,6 +367,35 @@ func testDoWaits(t *testing.T) {
 	}
 }
 
+// A wait that is longer than the lease leaves all of the lease.
+func TestDoWaitsLongerThanItsLease(t *testing.T) {
+	synctest.Test(t, testDoWaitsLongerThanItsLease)
+}
+
+func testDoWaitsLongerThanItsLease(t *testing.T) {
+	s := newStore(t)
+	running := make(chan struct{})
+	var group sync.WaitGroup
+	group.Go(func() {
+		_, _ = client.Do(t.Context(), s, orderKey, nil, func(context.Context, *client.Attempt) (string, error) {
+			close(running)
+			time.Sleep(40 * time.Second)
+			return "", client.NoEffect(errors.New("no stock"))
+		})
+	})
+	<-running
+	got, err := client.Do(t.Context(), s, orderKey, nil, func(ctx context.Context, a *client.Attempt) (string, error) {
+		if left := time.Until(a.Deadline()); left != 29*time.Second {
+			t.Errorf("%v left of a lease of 30 s, want 29 s", left)
+		}
+		return "charged", ctx.Err()
+	}, client.Wait(time.Minute), client.Lease(30*time.Second))
+	if err != nil || got.Value != "charged" || !got.Recorded || got.Replayed {
+		t.Errorf("%+v, %v", got, err)
+	}
+	group.Wait()
+}
+
 // Case 38: the store is gone.
 func TestDoStoreDown(t *testing.T) { synctest.Test(t, testDoStoreDown) }
 

@@ -199,3 +199,29 @@ func TestHeldForHasTheWait(t *testing.T) {
 		}
 	})
 }
+
+// A wait that is longer than the lease leaves the holder all of the lease, less the margin,
+// and no more.
+func TestWaitLeavesTheWholeLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, newMemory())
+		defer r.close()
+		c := r.client()
+		fence := grant(t, c, testKey, "a")
+		time.AfterFunc(7*time.Second, func() {
+			_, err := c.Release(t.Context(), store.ReleaseRequest{Key: testKey, AttemptID: "a", Fence: fence, Effect: store.EffectNone})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		got, err := client.Do(t.Context(), c, testKey, nil, func(ctx context.Context, a *client.Attempt) (string, error) {
+			if left := time.Until(a.Deadline()); left != 4500*time.Millisecond {
+				t.Errorf("%v left of a lease of 5 s, want 4.5 s", left)
+			}
+			return "charged", ctx.Err()
+		}, client.Wait(time.Minute), client.Lease(5*time.Second))
+		if err != nil || !got.Recorded {
+			t.Errorf("%+v, %v", got, err)
+		}
+	})
+}

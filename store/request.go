@@ -48,7 +48,8 @@ type Granted struct {
 	// compared with the store's.
 	LeaseExpiresAt time.Time
 	LeaseRemaining time.Duration
-	// HeldFor is how long the request was in the server's hands before the decision.
+	// HeldFor is how long the request was in a server's or a [Waiter]'s hands before the
+	// decision.
 	HeldFor time.Duration
 }
 

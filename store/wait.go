@@ -75,6 +75,7 @@ func (w *Waiter) Claim(ctx context.Context, req ClaimRequest) (ClaimAnswer, erro
 	if err := req.Validate(); err != nil {
 		return ClaimAnswer{}, err
 	}
+	came := time.Now()
 	wait, waiting := w.join(req.Key)
 	if wait == nil {
 		return w.Store.Claim(ctx, req)
@@ -85,9 +86,10 @@ func (w *Waiter) Claim(ctx context.Context, req ClaimRequest) (ClaimAnswer, erro
 	for {
 		// The signal is taken before the decision: what settles in between is not missed.
 		settled := wait.signal()
+		held := time.Since(came)
 		answer, err := w.Store.Claim(ctx, req)
 		if err != nil || answer.InProgress == nil {
-			return answer, err
+			return heldFor(answer, held), err
 		}
 		wait.start(w, req.Key, answer.InProgress)
 		select {
@@ -100,6 +102,19 @@ func (w *Waiter) Claim(ctx context.Context, req ClaimRequest) (ClaimAnswer, erro
 			return ClaimAnswer{}, ctx.Err()
 		}
 	}
+}
+
+// heldFor returns the answer with a grant that says that the Waiter held the request so long
+// before the store got it: its holder would else take the wait for a part of the lease. A
+// server under the Waiter counts from the receipt, which was earlier, so the longer of the
+// two has both.
+func heldFor(answer ClaimAnswer, held time.Duration) ClaimAnswer {
+	if answer.Granted != nil && answer.Granted.HeldFor < held {
+		granted := *answer.Granted // answers may be shared
+		granted.HeldFor = held
+		answer.Granted = &granted
+	}
+	return answer
 }
 
 // patience is how long a Claim may wait: what it asked for, but less than its context has

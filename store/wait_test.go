@@ -290,6 +290,55 @@ func TestWaitSeesTheLeaseEnd(t *testing.T) {
 	})
 }
 
+// countedStore says how long it had the request, as a server does; of a grant of its own.
+type countedStore struct {
+	store.Store
+	heldFor time.Duration
+}
+
+func (s *countedStore) Claim(ctx context.Context, req store.ClaimRequest) (store.ClaimAnswer, error) {
+	answer, err := s.Store.Claim(ctx, req)
+	if answer.Granted != nil {
+		answer.Granted.HeldFor = s.heldFor
+	}
+	return answer, err
+}
+
+// A wait is not a part of the lease: the grant says how long the request was held, and what
+// counted from earlier on stays.
+func TestGrantHasTheWait(t *testing.T) {
+	for _, test := range []struct{ told, want time.Duration }{
+		{0, 39 * time.Second},
+		{time.Second, 39 * time.Second},
+		{40 * time.Second, 40 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			counted := &countedStore{Store: storetest.NewMemory(bubbleClock{time.Now()})}
+			waiter := store.NewWaiter(counted, store.WaiterOptions{})
+			defer waiter.Close()
+			holder := claimWaiting("holder", 5*time.Second) // nobody holds it: no wait
+			holder.Lease = 5 * time.Minute
+			grant := mustGrant(t, waiter, holder)
+			if grant.HeldFor != 0 {
+				t.Errorf("held for %v before a grant at once, want 0", grant.HeldFor)
+			}
+			counted.heldFor = test.told
+			time.AfterFunc(39*time.Second, func() {
+				_, err := waiter.Release(t.Context(), store.ReleaseRequest{
+					Key: waitKey, AttemptID: "holder", Fence: grant.Fence, Effect: store.EffectNone,
+				})
+				if err != nil {
+					t.Errorf("release: %v", err)
+				}
+			})
+			got := mustGrant(t, waiter, claimWaiting("waiter", time.Minute))
+			if got.HeldFor != test.want || got.LeaseRemaining != 10*time.Second {
+				t.Errorf("the store says %v: held for %v with %v remaining, want %v with 10 s", test.told, got.HeldFor, got.LeaseRemaining, test.want)
+			}
+		})
+	}
+}
+
 func TestWaitTakesOverAfterLapse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		waiter, _ := newWaiter(t, store.WaiterOptions{})
