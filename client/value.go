@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -28,7 +29,7 @@ func encode(value any) *store.Outcome {
 	case proto.Message:
 		body, err = proto.Marshal(v)
 	case []byte:
-		body = v
+		body = bytes.Clone(v) // it may be recorded after the caller got v, and changed it
 	case string:
 		body = []byte(v)
 	default:
@@ -64,7 +65,7 @@ func decode[T any](o *store.Outcome) (value T, err error) {
 	}
 	switch p := any(&value).(type) {
 	case *[]byte:
-		*p, err = o.Body, checkType(o, typeBytes)
+		*p, err = bytes.Clone(o.Body), checkType(o, typeBytes)
 	case *string:
 		*p, err = string(o.Body), checkType(o, typeText)
 	default:
