@@ -21,6 +21,7 @@ type claimCmd struct {
 	Hold       bool      `help:"If this attempt lapses, let nobody take over before it is settled."`
 	IntentTime instant   `placeholder:"RFC3339" help:"When the intent was first made, the same on every repeat."`
 	Wait       span      `help:"How long to wait for a running attempt of another caller, at most 5m."`
+	Granted    bool      `help:"Exit with 0 only if it says to act now; with 4 if it is not granted, with 5 if an earlier attempt may have acted, so that it must be checked first."`
 }
 
 // Run is called by kong.
@@ -38,8 +39,26 @@ func (c *claimCmd) Run(s *session) error {
 		if drawn && c.Output == "json" && resp.GetGranted() != nil {
 			fmt.Fprintf(s.stderr, "attempt %s\n", c.Attempt) // the response does not have it
 		}
-		return c.show(s, resp, func(p *page) { c.text(s, p, resp) })
+		if err := c.show(s, resp, func(p *page) { c.text(s, p, resp) }); err != nil {
+			return err
+		}
+		return c.verdict(resp)
 	})
+}
+
+// verdict makes a condition for a shell of the answer, if the user asked for one. A script
+// that knows 0 and not 0 then never acts unchecked.
+func (c *claimCmd) verdict(resp *idemdv1.ClaimResponse) error {
+	switch {
+	case !c.Granted:
+		return nil
+	case resp.GetGranted() == nil:
+		return exitError{errShown, exitNotGranted}
+	case resp.GetGranted().GetUnsettled():
+		return exitError{errShown, exitUnsettled}
+	default:
+		return nil
+	}
 }
 
 func (c *claimCmd) request() *idemdv1.ClaimRequest {

@@ -87,6 +87,37 @@ func TestClaimDrawsAnAttempt(t *testing.T) {
 	}
 }
 
+// TestGranted checks that a script which acts if the exit code is 0 acts once, and never
+// unchecked.
+func TestGranted(t *testing.T) {
+	s := serve(t, t.TempDir())
+	claim := func(id, attempt string, code int, heading string) {
+		t.Helper()
+		r := s.run(t, "claim", "--granted", "--id="+id, "--attempt="+attempt)
+		if r.code != code || r.stderr != "" || !strings.HasPrefix(r.stdout, heading) {
+			t.Errorf("exit code %d, want %d and %q\n%s%s", r.code, code, heading, r.stdout, r.stderr)
+		}
+	}
+	claim("a", "one", exitOK, "granted: ")
+	claim("a", "one", exitOK, "granted: ")
+	claim("a", "two", exitNotGranted, "in progress: ")
+	s.run(t, "complete", "--id=a", "--attempt=one", "--outcome=").ok(t)
+	claim("a", "two", exitNotGranted, "completed: ")
+
+	claim("b", "one", exitOK, "granted: ")
+	s.run(t, "release", "--id=b", "--attempt=one", "--effect=unknown").ok(t)
+	claim("b", "two", exitUnsettled, "granted, unsettled: ")
+
+	s.run(t, "claim", "--granted", "--hold", "--id=c", "--attempt=one").ok(t)
+	s.run(t, "release", "--id=c", "--attempt=one", "--effect=unknown").ok(t)
+	claim("c", "two", exitNotGranted, "unresolved: ")
+
+	s.run(t, "claim", "--granted", "--id=a", "--attempt=two", "--namespace=none-such").fails(t, exitFailed, "NAMESPACE_UNKNOWN")
+	if r := s.run(t, "claim", "--granted", "--id=a", "-o", "json"); r.code != exitNotGranted || !json.Valid([]byte(r.stdout)) {
+		t.Errorf("json: exit code %d\n%s%s", r.code, r.stdout, r.stderr)
+	}
+}
+
 func TestClaimSendsAllFlags(t *testing.T) {
 	s := serve(t, t.TempDir())
 	intent := time.Now().UTC().Add(-time.Hour).Truncate(time.Second)
@@ -163,11 +194,17 @@ func TestOutcomesThatCannotBe(t *testing.T) {
 	if err := os.WriteFile(large, make([]byte, store.MaxOutcomeBytes+1), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	largest := filepath.Join(dir, "largest")
+	if err := os.WriteFile(largest, make([]byte, store.MaxOutcomeBytes), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	complete := []string{"complete", "--addr=127.0.0.1:1", "--id=a", "--attempt=a"}
 	for want, args := range map[string][]string{
 		"no such file":         {"--outcome=@" + filepath.Join(dir, "missing")},
 		"is a directory":       {"--outcome=@" + dir},
 		"larger than the 2621": {"--outcome=@" + large},
+		"has 262168 bytes":     {"--outcome=@" + largest}, // without its type it would do
+		"leave --outcome out":  {"--outcome=x", "--body-omitted"},
 		"gRPC status code":     {"--code=BAD"},
 		"goes with a --code":   {"--message=ok", "--outcome="},
 		"--outcome ''":         {"--type=text/plain"},
@@ -204,7 +241,11 @@ func TestOutcomeTooLargeForTheNamespace(t *testing.T) {
 	s.run(t, "namespace", "create", "small", "--max-outcome-bytes=20").ok(t)
 	s.run(t, "claim", "--namespace=small", "--id=a", "--attempt=one").ok(t)
 	s.run(t, "complete", "--namespace=small", "--id=a", "--attempt=one", "--outcome=more than twenty bytes of it").
-		fails(t, exitFailed, "OUTCOME_TOO_LARGE: ", "--max-outcome-bytes")
+		fails(t, exitFailed, "OUTCOME_TOO_LARGE: ", "--max-outcome-bytes", "--body-omitted")
+	s.run(t, "complete", "--namespace=small", "--id=a", "--attempt=one", "--body-omitted").ok(t)
+	if out := s.run(t, "claim", "--namespace=small", "--id=a").ok(t); !strings.Contains(out, "omitted: it was too large") {
+		t.Errorf("claim does not say that the body is omitted:\n%s", out)
+	}
 }
 
 func TestRenewReleaseLookup(t *testing.T) {

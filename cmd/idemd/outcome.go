@@ -16,6 +16,7 @@ import (
 
 	idemdv1 "github.com/idemd/idemd/proto/idemd/v1"
 	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/storepb"
 )
 
 // outcomeFlags say what an attempt ended with.
@@ -24,15 +25,20 @@ type outcomeFlags struct {
 	Type    string  `help:"Type of the body (text/plain for TEXT, application/octet-stream else)."`
 	Code    code    `default:"OK" placeholder:"CODE" help:"gRPC status code of the outcome, by name or number (${default})."`
 	Message string  `help:"Message of a status that is not OK."`
+
+	BodyOmitted bool `help:"There is a body, and it is too large to store: repeats are told so."`
 }
 
 // given reports whether the flags say what happened.
-func (f *outcomeFlags) given() bool { return f.Outcome != nil || f.Code != 0 }
+func (f *outcomeFlags) given() bool { return f.Outcome != nil || f.Code != 0 || f.BodyOmitted }
 
 func (f *outcomeFlags) hasBody() bool { return f.Outcome != nil && *f.Outcome != "" }
 
 // proto reads the body and makes the outcome.
 func (f *outcomeFlags) proto(stdin io.Reader) (*idemdv1.Outcome, error) {
+	if f.BodyOmitted && f.hasBody() {
+		return nil, usageError("--body-omitted says that the body is not stored: leave --outcome out")
+	}
 	status, err := f.status()
 	if err != nil {
 		return nil, err
@@ -44,7 +50,11 @@ func (f *outcomeFlags) proto(stdin io.Reader) (*idemdv1.Outcome, error) {
 	if f.Type != "" {
 		kind = f.Type
 	}
-	return &idemdv1.Outcome{Status: status, Body: body, BodyType: kind}, nil
+	outcome := &idemdv1.Outcome{Status: status, Body: body, BodyType: kind, BodyOmitted: f.BodyOmitted}
+	if size := storepb.OutcomeFromProto(outcome).Size(); size > store.MaxOutcomeBytes {
+		return nil, tooLarge(fmt.Sprintf("with its status and type it has %d bytes,", size))
+	}
+	return outcome, nil
 }
 
 func (f *outcomeFlags) status() ([]byte, error) {
@@ -90,9 +100,14 @@ func readBody(r io.Reader, name string) ([]byte, error) {
 	case err != nil:
 		return nil, usageError("--outcome: %s: %v", name, err)
 	case len(body) > store.MaxOutcomeBytes:
-		return nil, usageError("--outcome: %s is larger than the %d bytes that an outcome may have", name, store.MaxOutcomeBytes)
+		return nil, tooLarge(name + " is")
 	}
 	return body, nil
+}
+
+// tooLarge is about an outcome that no namespace takes.
+func tooLarge(what string) error {
+	return usageError("--outcome: %s larger than the %d bytes that an outcome may have: store it elsewhere and a reference to it here, or complete with --body-omitted", what, store.MaxOutcomeBytes)
 }
 
 // code is a gRPC status code.

@@ -13,10 +13,12 @@ import (
 
 // The exit codes. They are documented in the README.
 const (
-	exitOK       = 0
-	exitFailed   = 1 // refused with a reason, or the server could not start or go on
-	exitUsage    = 2 // the command line is wrong; nothing was sent
-	exitNoAnswer = 3 // no answer, or none that could be shown: it may have been done
+	exitOK         = 0
+	exitFailed     = 1 // refused with a reason, or the server could not start or go on
+	exitUsage      = 2 // the command line is wrong; nothing was sent
+	exitNoAnswer   = 3 // no answer, or none that could be shown: it may have been done
+	exitNotGranted = 4 // claim --granted: answered, and not granted
+	exitUnsettled  = 5 // claim --granted: granted, but an earlier attempt may have acted
 )
 
 // program is the command as a whole. Tests run it in process.
@@ -93,7 +95,7 @@ func (p *program) Run(ctx context.Context, args []string, stdin io.Reader, stdou
 
 // fail says on one line what went wrong, if anything did, and returns the exit code.
 func (p *program) fail(stderr io.Writer, err error) int {
-	if err != nil {
+	if err != nil && !errors.Is(err, errShown) {
 		fmt.Fprintf(stderr, "idemd: %s\n", oneLine(err.Error()))
 	}
 	return exitCode(err)

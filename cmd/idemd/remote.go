@@ -113,8 +113,8 @@ func refusal(reason, message string) error {
 	switch reason {
 	case "STORE_UNAVAILABLE", "HOME_UNREACHABLE", "INTERNAL":
 		return exitError{err, exitNoAnswer}
-	case "OUTCOME_TOO_LARGE":
-		return fmt.Errorf("%w (store a reference to it, or let an operator raise the namespace's --max-outcome-bytes)", err)
+	case "OUTCOME_TOO_LARGE": // for the namespace: what is too large for all of them was not sent
+		return fmt.Errorf("%w (--body-omitted, or let an operator raise the namespace's --max-outcome-bytes, to %d at most)", err, store.MaxOutcomeBytes)
 	}
 	return err
 }
