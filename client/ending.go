@@ -16,9 +16,12 @@ import (
 
 // NoEffect marks an error with which nothing happened: the key is released, and the next
 // claimer is granted it as new. Say so only if you know. A connection that dropped, a
-// deadline that passed or a panic proves nothing.
+// deadline that passed or a panic proves nothing. Of several errors in one, as [errors.Join]
+// makes it, each must be marked.
 //
-// The marked error unwraps to err, and keeps its gRPC status. NoEffect(nil) is nil.
+// The marked error unwraps to err, and keeps its gRPC status. NoEffect(nil) is nil. The mark
+// is about one intent: [Do] and [Guard] return the error without it to their callers, who
+// may be carrying out another.
 func NoEffect(err error) error {
 	if err == nil {
 		return nil
@@ -34,13 +37,39 @@ func (e *noEffect) Unwrap() error { return e.err }
 // GRPCStatus lets gRPC send the status of the marked error.
 func (e *noEffect) GRPCStatus() *status.Status { return statusOf(e.err) }
 
-// unmarked takes the mark off: it is about one intent, and whoever gets the error may be
-// carrying out another.
+// passedOn is an error that the attempt it is about has returned: no mark in it counts for
+// another.
+type passedOn struct{ err error }
+
+func (e *passedOn) Error() string { return e.err.Error() }
+func (e *passedOn) Unwrap() error { return e.err }
+
+// GRPCStatus lets gRPC send the status of the error.
+func (e *passedOn) GRPCStatus() *status.Status { return statusOf(e.err) }
+
+// unmarked returns err for the caller of an attempt, to whom no mark in it applies.
 func unmarked(err error) error {
-	if marked, ok := err.(*noEffect); ok { //nolint:errorlint // only the outermost can be taken off
-		return marked.err
+	if mark := (*noEffect)(nil); errors.As(err, &mark) {
+		return &passedOn{err}
 	}
 	return err
+}
+
+// isMarked reports whether an error says that the attempt which ends with it had no effect.
+func isMarked(err error) bool {
+	switch e := err.(type) { //nolint:errorlint // goes through the chain itself: not every part of it counts
+	case *noEffect:
+		return true
+	case *passedOn:
+		return false
+	case interface{ Unwrap() error }:
+		return isMarked(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		errs := e.Unwrap()
+		return len(errs) > 0 && !slices.ContainsFunc(errs, func(err error) bool { return !isMarked(err) })
+	default:
+		return false
+	}
 }
 
 // storedCodes are those of errors that are final answers: the same request gets the same
@@ -61,10 +90,9 @@ var unknown = ending{effect: store.EffectUnknown}
 // failed says what an error of whoever acted means. What is not known to be final or to
 // have had no effect is unknown.
 func failed(err error, noEffectCodes []codes.Code) ending {
-	var marked *noEffect
 	st := statusOf(err)
 	switch {
-	case errors.As(err, &marked):
+	case isMarked(err):
 		return ending{effect: store.EffectNone}
 	case madeByIdemd(st): // a refusal of idemd further on is no outcome: it can change
 		return unknown
