@@ -1,15 +1,20 @@
 package client
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/resolver"
 )
 
 // MaxReceiveBytes has room for every answer: the largest is an inspection, with the outcome
@@ -24,6 +29,9 @@ const MaxReceiveBytes = 16 << 20
 // over the defaults: pings on a silent connection with calls in flight every 30 s, and at
 // most 5 s between attempts to connect, so that calls succeed soon after a server is back.
 func Dial(addr string, opts ...grpc.DialOption) (*Client, error) {
+	if err := checkTarget(addr); err != nil {
+		return nil, err
+	}
 	defaults := []grpc.DialOption{
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxReceiveBytes)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
@@ -34,11 +42,31 @@ func Dial(addr string, opts ...grpc.DialOption) (*Client, error) {
 	}
 	conn, err := grpc.NewClient(addr, append(defaults, opts...)...)
 	if err != nil {
+		if !strings.Contains(addr, ":") {
+			err = errors.New("it has no port")
+		}
 		return nil, fmt.Errorf("cannot use %q as the address of a server: %w; give host:port, and transport credentials unless the host is loopback", addr, err)
 	}
 	c := New(conn)
 	c.conn = conn
 	return c, nil
+}
+
+// checkTarget refuses an address that gRPC would find wrong with the first call, or before
+// that in words about something else. gRPC's own targets, such as dns:///host, it leaves
+// alone, and a host without a port, which with credentials means 443.
+func checkTarget(addr string) error {
+	if target, err := url.Parse(addr); err == nil && resolver.Get(target.Scheme) != nil || !strings.Contains(addr, ":") {
+		return nil
+	}
+	_, port, err := net.SplitHostPort(addr)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return fmt.Errorf("%q is not host:port, such as 127.0.0.1:7600", addr)
+	}
+	return nil
 }
 
 func reconnect() backoff.Config {

@@ -37,5 +37,5 @@ func lockError(err error) error {
 	case errors.As(err, &number) && number != syscall.EAGAIN && number != syscall.EACCES:
 		return fmt.Errorf("lock the directory: %w", err)
 	}
-	return fmt.Errorf("%w: another process has it open: %w", ErrLocked, err)
+	return fmt.Errorf("%w: it is open already, in this process or another", ErrLocked)
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -68,7 +69,8 @@ func TestLockStaysWhenTheFilesAreRead(t *testing.T) {
 	if says := openElsewhere(t, dir); says != "true" {
 		t.Errorf("another process finds the directory locked: %s", says)
 	}
-	if _, err := Open(dir, Options{}); !errors.Is(err, ErrLocked) {
+	_, err = Open(dir, Options{})
+	if !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), "in this process or another") || strings.Contains(err.Error(), "unavailable") {
 		t.Errorf("a second Open: %v, want that it is in use", err)
 	}
 	if says := openElsewhere(t, dir); says != "true" {
