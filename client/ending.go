@@ -47,8 +47,12 @@ func (e *passedOn) Unwrap() error { return e.err }
 // GRPCStatus lets gRPC send the status of the error.
 func (e *passedOn) GRPCStatus() *status.Status { return statusOf(e.err) }
 
-// unmarked returns err for the caller of an attempt, to whom no mark in it applies.
+// unmarked returns err for the caller of an attempt, to whom no mark in it applies. A mark
+// around all of it is taken off.
 func unmarked(err error) error {
+	if mark, ok := err.(*noEffect); ok { //nolint:errorlint // only the outermost can be taken off
+		err = mark.err
+	}
 	if mark := (*noEffect)(nil); errors.As(err, &mark) {
 		return &passedOn{err}
 	}
