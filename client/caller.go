@@ -20,6 +20,7 @@ import (
 type CallerOption func(*caller)
 
 // CallGuarded names methods that the server guards, for those whose .proto does not say so.
+// A server that guards them by other means than a [Guard] sets the trailer [MetadataGuarded].
 // If such a request holds its key in a field other than request_id, give the call that [Key].
 func CallGuarded(methods ...string) CallerOption {
 	return func(c *caller) {
@@ -54,19 +55,32 @@ type keyOption struct {
 // lost replies but not against the caller's dying: give the intent a key of its own. A key
 // in the outgoing metadata that was merely copied from the incoming call is not taken:
 // it names another intent.
+//
+// A call is sent again only if the server enforces its guard; one that only observes, or
+// failed open, would act again. Its responses say so in the trailer [MetadataGuarded]. Where
+// there is no response, because the connection broke or [TryTimeout] passed, the last one of
+// the method from the same target counts; before the first one, such a call is not sent
+// again. So have every replica enforce its guard before callers get the interceptor, and take
+// it away from them before going back to [Observe]. What a proxy answers in the server's
+// place, or an interceptor outside the guard, is not sent again either.
 func UnaryClientInterceptor(opts ...CallerOption) grpc.UnaryClientInterceptor {
-	c := &caller{named: map[string]bool{}}
-	for _, opt := range opts {
-		opt(c)
-	}
-	return c.call
+	return newCaller(opts...).call
 }
 
 type caller struct {
 	named      map[string]bool // methods of CallGuarded
 	methods    sync.Map        // name -> *method
+	enforced   sync.Map        // served -> bool: whether the last response was marked as guarded
 	tryTimeout time.Duration
 	budget     retryBudget
+}
+
+func newCaller(opts ...CallerOption) *caller {
+	c := &caller{named: map[string]bool{}}
+	for _, opt := range opts {
+		opt(c)
+	}
+	return c
 }
 
 func (c *caller) call(ctx context.Context, name string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -80,35 +94,47 @@ func (c *caller) call(ctx context.Context, name string, req, reply any, cc *grpc
 	if !m.guarded {
 		return invoker(ctx, name, req, reply, cc, opts...)
 	}
-	_, _, err := retryIf(ctx, &c.budget, worthCallingAgain, func() (struct{}, error) {
-		return struct{}{}, c.try(ctx, name, req, reply, cc, invoker, opts)
+	again := false // whether to send the call again after the last try
+	_, _, err := retryIf(ctx, &c.budget, func(error) bool { return again }, func() (_ struct{}, err error) {
+		again, err = c.try(ctx, name, req, reply, cc, invoker, opts)
+		return struct{}{}, err
 	})
-	var timedOut *tryTimedOut
-	if errors.As(err, &timedOut) {
-		return timedOut.error
-	}
 	return err
 }
 
 // try sends the call once.
-func (c *caller) try(ctx context.Context, name string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts []grpc.CallOption) error {
-	if c.tryTimeout <= 0 {
-		return invoker(ctx, name, req, reply, cc, opts...)
+func (c *caller) try(ctx context.Context, name string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts []grpc.CallOption) (again bool, err error) {
+	if c.tryTimeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.tryTimeout)
+		defer cancel()
 	}
-	trying, cancel := context.WithTimeout(ctx, c.tryTimeout)
-	defer cancel()
-	err := invoker(trying, name, req, reply, cc, opts...)
-	if err != nil && statusOf(err).Code() == codes.DeadlineExceeded {
-		return &tryTimedOut{err} // the server may see the deadline pass, and say so, before this process does
+	var header, trailer metadata.MD
+	err = invoker(ctx, name, req, reply, cc, append(slices.Clip(opts), grpc.Header(&header), grpc.Trailer(&trailer))...)
+	of := served{method: name}
+	if cc != nil {
+		of.target = cc.Target()
 	}
-	return err
+	answered := err == nil || len(header) > 0 || len(trailer) > 0
+	return c.isEnforced(of, answered, trailer) && c.worthCallingAgain(err), err
 }
 
-// tryTimedOut says that the deadline of a try has passed, or the caller's, after which none
-// comes.
-type tryTimedOut struct{ error }
+// served is a method where it is served.
+type served struct{ target, method string }
 
-func (e *tryTimedOut) Unwrap() error { return e.error }
+// isEnforced reports whether a call was guarded, so that sending it again does not act again:
+// its response says so, or if that was lost, the last one that was not did.
+func (c *caller) isEnforced(of served, answered bool, trailer metadata.MD) bool {
+	last, known := c.enforced.Load(of)
+	if !answered {
+		return last == true
+	}
+	marked := slices.Contains(trailer.Get(MetadataGuarded), "true")
+	if !known || last != marked {
+		c.enforced.Store(of, marked)
+	}
+	return marked
+}
 
 // takeKey takes the key out of the options of a call: the last one, as with all options;
 // nil if there is none.
@@ -134,7 +160,9 @@ func (c *caller) method(name string) *method {
 	if m.descriptor != nil {
 		m.keyField, _ = keyField(m.descriptor.Input(), m.policy.KeyField) // the server says what is wrong with it
 	}
-	c.methods.Store(name, m)
+	if m.descriptor != nil || m.guarded { // others may be made up, without end, where calls are passed on
+		c.methods.Store(name, m)
+	}
 	return m
 }
 
@@ -167,15 +195,13 @@ func withKey(ctx context.Context, id string) context.Context {
 
 // worthCallingAgain reports whether the same call, under the same key, may succeed if it is
 // sent again.
-func worthCallingAgain(err error) bool {
-	var timedOut *tryTimedOut
-	if errors.As(err, &timedOut) {
-		return true
-	}
+func (c *caller) worthCallingAgain(err error) bool {
 	st := statusOf(err)
 	if madeByIdemd(st) {
 		refusal := storepb.FromStatus(err)
 		return worthRetrying(refusal) || errors.Is(refusal, store.ErrKeyInProgress) || errors.Is(refusal, store.ErrStaleFence)
 	}
-	return st.Code() == codes.Unavailable
+	// The server may see the deadline of a try pass, and say so, before this process does.
+	tryTimedOut := c.tryTimeout > 0 && st.Code() == codes.DeadlineExceeded
+	return tryTimedOut || st.Code() == codes.Unavailable
 }

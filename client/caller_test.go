@@ -68,6 +68,13 @@ func (a *arrivals) take() []string {
 	return keys
 }
 
+// ordinary has a call arrive that goes well, from which callers learn that it is guarded.
+func (a *arrivals) ordinary(r *rig) {
+	r.t.Helper()
+	r.ok(r.charge(&testv1.ChargeRequest{}), "receipt-1", false)
+	a.oneKey(r.t, 1)
+}
+
 // oneKey checks that n calls arrived, under one key.
 func (a *arrivals) oneKey(t *testing.T, n int) string {
 	t.Helper()
@@ -110,12 +117,13 @@ func TestCase10OneKeyPerCall(t *testing.T) {
 // The reply is lost because the connection breaks after the handler ran: the retry gets
 // what it returned.
 func TestLostReply(t *testing.T) {
-	a := &arrivals{cuts: 2}
+	a := &arrivals{}
 	calling(t, a.outside(), func(t *testing.T, r *rig) {
-		a.rig = r
+		a.ordinary(r)
+		a.rig, a.cuts = r, 2
 		r.ok(r.charge(&testv1.ChargeRequest{}), "receipt-1", true)
 		a.oneKey(t, 3)
-		r.ran(1)
+		r.ran(2)
 	})
 }
 
@@ -123,6 +131,7 @@ func TestLostReply(t *testing.T) {
 func TestLateReply(t *testing.T) {
 	a := &arrivals{}
 	calling(t, a.outside(), func(t *testing.T, r *rig) {
+		a.ordinary(r)
 		r.service.does(func(context.Context) (*testv1.ChargeResponse, error) {
 			time.Sleep(3 * time.Second)
 			return &testv1.ChargeResponse{Receipt: "r"}, nil
@@ -131,7 +140,7 @@ func TestLateReply(t *testing.T) {
 		if keys := a.take(); len(keys) < 3 || len(slices.Compact(keys)) != 1 {
 			t.Errorf("keys %q", keys)
 		}
-		r.ran(1)
+		r.ran(2)
 	}, client.TryTimeout(time.Second))
 }
 
@@ -139,13 +148,14 @@ func TestLateReply(t *testing.T) {
 func TestEachTryTimesOut(t *testing.T) {
 	a := &arrivals{}
 	calling(t, a.outside(), func(t *testing.T, r *rig) {
+		a.ordinary(r)
 		r.store.stall("claim", time.Minute)
 		got := r.charge(&testv1.ChargeRequest{})
 		if _, itself := got.err.(interface{ GRPCStatus() *status.Status }); !itself || status.Code(got.err) != codes.DeadlineExceeded {
 			t.Errorf("%#v", got.err)
 		}
 		a.oneKey(t, 5)
-		r.ran(0)
+		r.ran(1)
 		time.Sleep(time.Hour)
 	}, client.TryTimeout(time.Second))
 }

@@ -106,16 +106,19 @@ type guarded struct {
 
 func (c *guarded) serve(ctx context.Context) (any, error) {
 	x, err := c.prepare(ctx)
+	if err == nil && x == nil {
+		return c.handler(ctx, c.request)
+	}
 	if err != nil {
+		mark(ctx, MetadataGuarded)
 		return nil, err
 	}
-	if x == nil {
+	acting, replay, err := x.claim(ctx)
+	if x.failsOpen(ctx, err) {
 		return c.handler(ctx, c.request)
 	}
-	acting, replay, err := x.claim(ctx)
+	mark(ctx, MetadataGuarded)
 	switch {
-	case x.failsOpen(ctx, err):
-		return c.handler(ctx, c.request)
 	case err != nil:
 		return nil, claimRefused(err)
 	case replay != nil:
@@ -201,7 +204,7 @@ func (c *guarded) run(ctx, acting context.Context, x *execution) (any, error) {
 		return nil, storepb.ToStatus(err).Err()
 	}
 	if !recorded {
-		markNotRecorded(ctx)
+		mark(ctx, MetadataNotRecorded)
 	}
 	return c.response, c.err
 }

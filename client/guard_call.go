@@ -28,6 +28,10 @@ const (
 	// MetadataNotRecorded is a response trailer: "true" if the response is not stored yet,
 	// so that a repeat may be told to wait.
 	MetadataNotRecorded = "idempotency-not-recorded"
+	// MetadataGuarded is a response trailer: "true" if the call was guarded, so that sending
+	// it again under its key does not act again. An error may carry it as well. A call that
+	// is only observed, that failed open or that ran without a key does not.
+	MetadataGuarded = "idempotency-guarded"
 )
 
 // keyID returns the key of the call; empty if it has none.
@@ -138,7 +142,8 @@ func (c *guarded) storedResponse(o *store.Outcome) (proto.Message, error) {
 	return response, unreadable(proto.Unmarshal(o.Body, response))
 }
 
-func markNotRecorded(ctx context.Context) {
+// mark sets a trailer of the call to "true".
+func mark(ctx context.Context, trailer string) {
 	// It fails only on a context that gRPC did not make; there is nobody to tell then.
-	_ = grpc.SetTrailer(ctx, metadata.Pairs(MetadataNotRecorded, "true"))
+	_ = grpc.SetTrailer(ctx, metadata.Pairs(trailer, "true"))
 }

@@ -28,7 +28,8 @@ type caller struct {
 func newCaller(addr, account string) (*caller, error) {
 	conn, err := grpc.NewClient(addr,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		// The first one sends a call again under the same key. What comes after it is the network.
+		// The first one sends a call again under the same key, if the service guards it. What
+		// comes after it is the network.
 		grpc.WithChainUnaryInterceptor(client.UnaryClientInterceptor(), loseReplies))
 	if err != nil {
 		return nil, err
@@ -49,6 +50,21 @@ func (c *caller) charge(ctx context.Context, req *pb.ChargeRequest) answer {
 	response, err := c.service.Charge(c.context(ctx), req, client.Key(req.GetOrderId()), grpc.Header(&header))
 	return answer{response.GetCharge(), len(header.Get(client.MetadataReplayed)) > 0, err}
 }
+
+// chargeUntilReply asks again, as people do that were told of an error. Where the call is
+// guarded there is no need to: it has been sent again already.
+func (c *caller) chargeUntilReply(ctx context.Context, req *pb.ChargeRequest) []answer {
+	var answers []answer
+	for {
+		a := c.charge(ctx, req)
+		answers = append(answers, a)
+		if status.Code(a.err) != codes.Unavailable || ctx.Err() != nil || len(answers) == maxTaps {
+			return answers
+		}
+	}
+}
+
+const maxTaps = 5
 
 // charges asks what was charged for an order.
 func (c *caller) charges(ctx context.Context, order string) ([]*pb.Charge, error) {
@@ -88,12 +104,13 @@ func refusal(err error) string {
 // loseReplies loses the reply of a call as often as its context says: what was asked for was
 // done, and who asked does not know.
 func loseReplies(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	err := invoker(ctx, method, req, reply, cc, opts...)
-	if left, ok := ctx.Value(repliesToLose{}).(*int); ok && *left > 0 {
-		*left--
-		return status.Error(codes.Unavailable, "the connection broke before the reply came")
+	left, ok := ctx.Value(repliesToLose{}).(*int)
+	if !ok || *left == 0 {
+		return invoker(ctx, method, req, reply, cc, opts...)
 	}
-	return err
+	*left--
+	_ = invoker(ctx, method, req, reply, cc) // without the options, which hand out what comes with a reply
+	return status.Error(codes.Unavailable, "the connection broke before the reply came")
 }
 
 type repliesToLose struct{}

@@ -30,8 +30,8 @@ type scene struct {
 const sentAtOnce = "sent eight times at once"
 
 var scenes = []scene{
-	{"order-1", "the reply is lost twice, the call sent again", func(ctx context.Context, c *caller, order string) []answer {
-		return []answer{c.charge(losing(ctx, 2), request(order))}
+	{"order-1", "tapped twice", func(ctx context.Context, c *caller, order string) []answer {
+		return []answer{c.charge(ctx, request(order)), c.charge(ctx, request(order))}
 	}},
 	{"order-2", sentAtOnce, func(ctx context.Context, c *caller, order string) []answer {
 		answers := make([]answer, 8)
@@ -42,8 +42,8 @@ var scenes = []scene{
 		calls.Wait()
 		return answers
 	}},
-	{"order-3", "tapped twice", func(ctx context.Context, c *caller, order string) []answer {
-		return []answer{c.charge(ctx, request(order)), c.charge(ctx, request(order))}
+	{"order-3", "the reply is lost twice, the call sent again", func(ctx context.Context, c *caller, order string) []answer {
+		return c.chargeUntilReply(losing(ctx, 2), request(order))
 	}},
 	{"order-4", "the key again, for another amount", func(ctx context.Context, c *caller, order string) []answer {
 		other := request(order)
@@ -51,7 +51,7 @@ var scenes = []scene{
 		return []answer{c.charge(ctx, request(order)), c.charge(ctx, other)}
 	}},
 	{"order-5", "the provider charges, and its reply is lost", func(ctx context.Context, c *caller, order string) []answer {
-		return []answer{c.charge(ctx, withCard(order, cardReplyLost))}
+		return c.chargeUntilReply(ctx, withCard(order, cardReplyLost))
 	}},
 	{"order-6", "the card is declined, and tried again", func(ctx context.Context, c *caller, order string) []answer {
 		return []answer{c.charge(ctx, withCard(order, cardDeclined)), c.charge(ctx, withCard(order, cardDeclined))}
