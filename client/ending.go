@@ -105,7 +105,9 @@ func failed(err error, noEffectCodes []codes.Code) ending {
 	case !slices.Contains(storedCodes, st.Code()):
 		return unknown
 	}
-	b, err := proto.Marshal(st.Proto())
+	p := st.Proto()
+	p.Message = string([]rune(p.GetMessage())) // what is not UTF-8 is replaced, as gRPC does when it sends it
+	b, err := proto.Marshal(p)
 	if err != nil {
 		return unknown
 	}

@@ -122,3 +122,17 @@ func TestMarkOfAnIntentWithinAnother(t *testing.T) {
 		}
 	}
 }
+
+// A final answer stays one if its message is no text; it is stored as gRPC sends it.
+func TestMessageThatIsNotUTF8(t *testing.T) { synctest.Test(t, testMessageThatIsNotUTF8) }
+
+func testMessageThatIsNotUTF8(t *testing.T) {
+	s := newStore(t)
+	fn, runs := returns("", status.Error(codes.NotFound, "no account \"caf\xe9\xe8\""))
+	for _, want := range []string{"no account \"caf\xe9\xe8\"", "no account \"caf\ufffd\ufffd\""} {
+		_, err := client.Do(t.Context(), s, orderKey, nil, fn)
+		if st := status.Convert(err); st.Code() != codes.NotFound || st.Message() != want || *runs != 1 {
+			t.Errorf("got %q with code %v, want %q; ran %d times", st.Message(), st.Code(), want, *runs)
+		}
+	}
+}
