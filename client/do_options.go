@@ -57,6 +57,9 @@ func Recover[T any](f FoundFunc[T]) DoOption {
 
 func newDoOptions[T any](opts []DoOption) (doOptions, FoundFunc[T], error) {
 	var o doOptions
+	if err := checkValueType[T](); err != nil {
+		return o, nil, err
+	}
 	for _, opt := range opts {
 		opt.applyDo(&o)
 	}

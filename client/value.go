@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"reflect"
 
 	"google.golang.org/protobuf/proto"
 
@@ -18,6 +19,16 @@ const (
 	typeText  = "text/plain; charset=utf-8"
 	typeJSON  = "application/json"
 )
+
+// checkValueType refuses types whose values cannot be read back.
+func checkValueType[T any]() error {
+	t := reflect.TypeFor[T]()
+	if t.Kind() != reflect.Interface {
+		return nil
+	}
+	return store.Refuse(store.ErrInvalidArgument,
+		fmt.Sprintf("Do cannot read a value back as the interface %v; let its function return a message, []byte, string or struct", t))
+}
 
 // encode makes an outcome of a value. One that cannot be encoded is stored without a body:
 // that it was done is known all the same.

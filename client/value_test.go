@@ -1,8 +1,13 @@
 package client_test
 
 import (
+	"errors"
+	"reflect"
+	"strings"
 	"testing"
 	"testing/synctest"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/idemd/idemd/client"
 	"github.com/idemd/idemd/store"
@@ -31,4 +36,25 @@ func testBytesAreTheCallersOwn(t *testing.T) {
 		}
 		copy(again.Value, "another")
 	}
+}
+
+// What is in an interface could not be read back: that is told before anything is done.
+func TestDoOfAnInterface(t *testing.T) {
+	t.Run("message", doOfAnInterface[proto.Message])
+	t.Run("any", doOfAnInterface[any])
+	t.Run("error", doOfAnInterface[error])
+}
+
+func doOfAnInterface[T any](t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		fn, runs := returns(*new(T), nil)
+		_, err := client.Do(t.Context(), s, orderKey, nil, fn)
+		if !errors.Is(err, store.ErrInvalidArgument) || *runs+s.count("claim") != 0 {
+			t.Errorf("got %v after %d runs and %d claims, want a refusal before both", err, *runs, s.count("claim"))
+		}
+		if want := "the interface " + reflect.TypeFor[T]().String(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("told %v, want %q in it", err, want)
+		}
+	})
 }
