@@ -251,6 +251,7 @@ func (c *guarded) observe(ctx context.Context) (any, error) {
 		return c.handler(ctx, c.request)
 	}
 	x.patience, x.request.Wait = observeTimeout, 0
+	x.request.Hold = false // a key that lapses would wait for a person, though every repeat runs
 	acting, replay, err := x.claim(ctx)
 	if err != nil || replay != nil {
 		return c.handler(ctx, c.request)

@@ -92,7 +92,7 @@ func TestObserveBlocksNothing(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		r.saw(client.EventGranted, client.EventUnknown, client.EventUnresolved)
+		r.saw(client.EventGranted, client.EventUnknown, client.EventTakeover, client.EventUnknown)
 		r.service.does(func(context.Context) (*testv1.ChargeResponse, error) {
 			r.service.does(func(context.Context) (*testv1.ChargeResponse, error) { return nil, nil })
 			start := time.Now()
@@ -192,6 +192,42 @@ func TestObserveThenEnforce(t *testing.T) {
 			t.Errorf("%v, %v, %v", got, err, stream.header)
 		}
 	}, client.ReplayMetadata("location"))
+}
+
+// A key that lapsed while it was only observed waits for no person: a repeat that runs
+// settles it, and the first one that is enforced is told to check.
+func TestObserveHoldsNothing(t *testing.T) {
+	hold := client.Method(chargeMethod, client.Policy{Hold: true})
+	lapses := func(r *rig) {
+		r.service.fails(status.Error(codes.Unavailable, "gone"))
+		r.once()
+		r.saw(client.EventGranted, client.EventUnknown)
+		if rec := r.record(); rec.LapsePolicy != store.Takeover || !rec.Lapsed(time.Now()) {
+			r.t.Errorf("the record is %+v, want it lapsed under takeover", rec)
+		}
+	}
+	observed(t, func(t *testing.T, r *rig) {
+		lapses(r)
+		r.service.fails(nil)
+		r.ok(r.once(), "", false)
+		r.saw(client.EventTakeover, client.EventRecorded)
+		r.state(store.StateCompleted)
+	}, hold)
+	observed(t, func(t *testing.T, r *rig) {
+		lapses(r)
+		enforcing := client.NewGuard(r.store, client.NoOwner(), hold)
+		ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs(client.MetadataKey, key1))
+		told := false
+		_, err := enforcing.UnaryServerInterceptor()(ctx, &testv1.ChargeRequest{Account: "a", Amount: 42}, &grpc.UnaryServerInfo{FullMethod: chargeMethod},
+			func(ctx context.Context, _ any) (any, error) {
+				a, _ := client.AttemptFrom(ctx)
+				told = a.Unsettled
+				return &testv1.ChargeResponse{}, nil
+			})
+		if err != nil || !told {
+			t.Errorf("told to check is %v, %v", told, err)
+		}
+	}, hold)
 }
 
 // fakeStream is the transport of a call that no server made.

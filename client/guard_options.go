@@ -74,7 +74,8 @@ func ReplayMetadata(names ...string) GuardOption {
 
 // Observe blocks nothing: every call runs, and what would have been a repeat, a mismatch
 // or a double in flight is reported to [OnEvent]. It is how to start with a service that
-// exists.
+// exists. A policy's Hold does not count yet: keys that lapse would pile up for a person to
+// settle, of calls that nobody held back.
 func Observe() GuardOption {
 	return guardOption(func(o *guardOptions) { o.observe = true })
 }
