@@ -23,7 +23,8 @@ const (
 	MetadataKey = "idempotency-key"
 	// MetadataIntentTime carries when the intent was first made, in RFC 3339; see [IntentTime].
 	MetadataIntentTime = "idempotency-intent-time"
-	// MetadataReplayed is a response header: "true" if the response is that of an earlier call.
+	// MetadataReplayed is a response header: "true" if the response is that of an earlier
+	// call. It is a trailer if the headers had been sent before that was known.
 	MetadataReplayed = "idempotency-replayed"
 	// MetadataNotRecorded is a response trailer: "true" if the response is not stored yet,
 	// so that a repeat may be told to wait.
@@ -105,14 +106,7 @@ func (c *guarded) fingerprint() (store.Fingerprint, error) {
 
 // replay gives a repeat what the first call got.
 func (c *guarded) replay(ctx context.Context, o *store.Outcome) (any, error) {
-	header := metadataOf(o.Header)
-	header.Set(MetadataReplayed, "true")
-	if err := grpc.SetHeader(ctx, header); err != nil {
-		return nil, err
-	}
-	if err := grpc.SetTrailer(ctx, metadataOf(o.Trailer)); err != nil {
-		return nil, err
-	}
+	replayMetadata(ctx, o)
 	failure, err := failureOf(o)
 	if err == nil && failure == nil {
 		var response proto.Message
@@ -124,6 +118,16 @@ func (c *guarded) replay(ctx context.Context, o *store.Outcome) (any, error) {
 		failure = storepb.ToStatus(err).Err()
 	}
 	return nil, failure
+}
+
+// replayMetadata sets the metadata of a repeat. What cannot be set, as headers once an
+// interceptor outside has sent them, is left out: it must not hide what was done.
+func replayMetadata(ctx context.Context, o *store.Outcome) {
+	if grpc.SetHeader(ctx, metadata.Pairs(MetadataReplayed, "true")) != nil {
+		mark(ctx, MetadataReplayed)
+	}
+	_ = grpc.SetHeader(ctx, metadataOf(o.Header))
+	_ = grpc.SetTrailer(ctx, metadataOf(o.Trailer))
 }
 
 func (c *guarded) storedResponse(o *store.Outcome) (proto.Message, error) {

@@ -1,8 +1,10 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"slices"
+	"strings"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -82,10 +84,21 @@ func storable(list []store.MetadataEntry) []store.MetadataEntry {
 	return slices.Clone(list[:min(len(list), store.MaxMetadataEntries)])
 }
 
+// metadataOf returns what can be sent of stored metadata: gRPC does not check trailers, and a
+// wrong one breaks the response. This guard stores none that was not sent before.
 func metadataOf(list []store.MetadataEntry) metadata.MD {
 	md := metadata.MD{}
 	for _, entry := range list {
-		md.Append(entry.Name, string(entry.Value))
+		if sendable(entry) {
+			md.Append(entry.Name, string(entry.Value))
+		}
 	}
 	return md
+}
+
+func sendable(entry store.MetadataEntry) bool {
+	const nameChars = "abcdefghijklmnopqrstuvwxyz0123456789-_."
+	isName := strings.Trim(entry.Name, nameChars) == ""
+	isText := !bytes.ContainsFunc(entry.Value, func(r rune) bool { return r < ' ' || r > '~' })
+	return isName && (isText || strings.HasSuffix(entry.Name, "-bin"))
 }

@@ -91,6 +91,7 @@ func TestObserveBlocksNothing(t *testing.T) {
 			if err := ask("k"); status.Convert(err).Message() != "gone" {
 				t.Error(err)
 			}
+			synctest.Wait() // it is released in the background
 		}
 		r.saw(client.EventGranted, client.EventUnknown, client.EventTakeover, client.EventUnknown)
 		r.service.does(func(context.Context) (*testv1.ChargeResponse, error) {
