@@ -169,6 +169,9 @@ func (c *guarded) readRequest(ctx context.Context, claim *store.ClaimRequest) (e
 	if claim.Key.Entity, err = c.entity(ctx); err != nil {
 		return err
 	}
+	if a, ok := AttemptFrom(ctx); ok && a.Key == claim.Key {
+		return errInstalledTwice
+	}
 	if claim.IntentTime, err = intentTime(ctx); err != nil {
 		return err
 	}
@@ -177,6 +180,11 @@ func (c *guarded) readRequest(ctx context.Context, claim *store.ClaimRequest) (e
 }
 
 var errNoKey = store.Refuse(store.ErrKeyRequired, `send metadata "idempotency-key" with a key made once for the intent, and the same with every repeat`)
+
+// errInstalledTwice is that of the guard inside. It says that nothing happened, for then the
+// guard outside, which holds the key, lets go of it and stores nothing.
+var errInstalledTwice = NoEffect(status.Error(codes.FailedPrecondition,
+	"the guard of this server is installed twice, and holds the key already; pass it to grpc.NewServer once, or give the two guards a namespace each"))
 
 // claimRefused is the status for a claim that was not granted. Why the store cannot be
 // reached, and where it is, does not concern this server's callers.
