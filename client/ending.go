@@ -144,10 +144,17 @@ func failureOf(o *store.Outcome) (failure, err error) {
 	return status.FromProto(st).Err(), nil
 }
 
+// maxOmittedType is how long the type of a body that is left out may be.
+const maxOmittedType = 255
+
 // withoutBody is what is stored instead of an outcome that is too large: that it ended, and
-// how, but not with which answer.
+// how, but not with which answer. It fits into store.MinOutcomeBytes, and so into any
+// namespace.
 func withoutBody(o *store.Outcome) *store.Outcome {
-	short := &store.Outcome{BodyType: o.BodyType, BodyOmitted: true}
+	short := &store.Outcome{BodyOmitted: true}
+	if len(o.BodyType) <= maxOmittedType {
+		short.BodyType = o.BodyType
+	}
 	if len(o.Status) == 0 {
 		return short
 	}

@@ -47,7 +47,7 @@ func encode(value any) *store.Outcome {
 		body, err = json.Marshal(v)
 	}
 	if err != nil {
-		return &store.Outcome{BodyType: bodyType, BodyOmitted: true}
+		return withoutBody(&store.Outcome{BodyType: bodyType})
 	}
 	return &store.Outcome{Body: body, BodyType: bodyType}
 }

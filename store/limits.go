@@ -10,7 +10,8 @@ const (
 	MaxAttemptIDBytes   = 64
 	MaxFingerprintBytes = 64
 	MaxOutcomeBytes     = 256 << 10
-	MaxMetadataEntries  = 256 // in an outcome's header, and in its trailer
+	MinOutcomeBytes     = 1 << 10 // the lowest that a namespace can set: how an attempt ended always fits
+	MaxMetadataEntries  = 256     // in an outcome's header, and in its trailer
 	MaxReasonBytes      = 1024
 	MaxActorBytes       = 255
 

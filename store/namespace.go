@@ -83,7 +83,7 @@ type Namespace struct {
 	// MaxAttempt is the longest that renewals can stretch one attempt. Zero: 1 h, or a
 	// quarter of the tier if that is less.
 	MaxAttempt time.Duration
-	// MaxOutcomeBytes limits [Outcome.Size]. Zero: 256 KiB.
+	// MaxOutcomeBytes limits [Outcome.Size], 1 KiB to 256 KiB. Zero: 256 KiB.
 	MaxOutcomeBytes int
 	// Entity says whether keys carry an entity.
 	Entity EntityRule

@@ -39,7 +39,9 @@ func TestNamespaceLimits(t *testing.T) {
 		{"retention above the tier", store.Namespace{Tier: store.TierHour, Retention: 2 * time.Hour}, "outside 1m0s to 1h0m0s"},
 		{"attempt above a quarter of the tier", store.Namespace{Tier: store.TierHour, MaxAttempt: 16 * time.Minute}, "max attempt 16m0s is outside 1s to 15m0s"},
 		{"lease above its longest", store.Namespace{Lease: time.Minute, MaxLease: 30 * time.Second}, "lease 1m0s is outside 1s to 30s"},
-		{"outcomes above 256 KiB", store.Namespace{MaxOutcomeBytes: 256<<10 + 1}, "max outcome bytes"},
+		{"outcomes above 256 KiB", store.Namespace{MaxOutcomeBytes: 256<<10 + 1}, "max outcome bytes 262145 is outside 1024 to 262144"},
+		{"outcomes below 1 KiB", store.Namespace{MaxOutcomeBytes: 1<<10 - 1}, "max outcome bytes 1023 is outside 1024 to 262144"},
+		{"negative outcomes", store.Namespace{MaxOutcomeBytes: -1}, "max outcome bytes -1 is outside 1024 to 262144"},
 		{"unknown tier", store.Namespace{Tier: 9}, "tier is not one of"},
 		{"unknown lapse policy", store.Namespace{LapsePolicy: 9}, "lapse policy is not one of"},
 	}

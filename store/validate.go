@@ -110,8 +110,8 @@ func (n *Namespace) Validate() error {
 	if n.Entity > EntityForbidden {
 		entity = invalid("entity rule is not one of OPTIONAL, REQUIRED and FORBIDDEN")
 	}
-	if n.MaxOutcomeBytes < 0 || n.MaxOutcomeBytes > MaxOutcomeBytes {
-		outcome = invalid("max outcome bytes %d is outside 1 to %d", n.MaxOutcomeBytes, MaxOutcomeBytes)
+	if n.MaxOutcomeBytes < MinOutcomeBytes || n.MaxOutcomeBytes > MaxOutcomeBytes {
+		outcome = invalid("max outcome bytes %d is outside %d to %d", n.MaxOutcomeBytes, MinOutcomeBytes, MaxOutcomeBytes)
 	}
 	return firstError(
 		ValidateNamespaceName(n.Name),

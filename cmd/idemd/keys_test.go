@@ -238,9 +238,9 @@ func TestHintsOfOddValues(t *testing.T) {
 
 func TestOutcomeTooLargeForTheNamespace(t *testing.T) {
 	s := serve(t, t.TempDir())
-	s.run(t, "namespace", "create", "small", "--max-outcome-bytes=20").ok(t)
+	s.run(t, "namespace", "create", "small", "--max-outcome-bytes=1024").ok(t)
 	s.run(t, "claim", "--namespace=small", "--id=a", "--attempt=one").ok(t)
-	s.run(t, "complete", "--namespace=small", "--id=a", "--attempt=one", "--outcome=more than twenty bytes of it").
+	s.run(t, "complete", "--namespace=small", "--id=a", "--attempt=one", "--outcome="+strings.Repeat("x", 1025)).
 		fails(t, exitFailed, "OUTCOME_TOO_LARGE: ", "--max-outcome-bytes", "--body-omitted")
 	s.run(t, "complete", "--namespace=small", "--id=a", "--attempt=one", "--body-omitted").ok(t)
 	if out := s.run(t, "claim", "--namespace=small", "--id=a").ok(t); !strings.Contains(out, "omitted: it was too large") {

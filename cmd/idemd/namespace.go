@@ -28,7 +28,7 @@ type settingFlags struct {
 	DefaultLease    span   `help:"Lease of a claim that does not ask for one (30s)."`
 	MaxLease        span   `help:"Longest lease that can be asked for (15m)."`
 	MaxAttempt      span   `help:"Longest that renewals can stretch one attempt, at most a quarter of the tier (1h; 15m in tier hour)."`
-	MaxOutcomeBytes int32  `help:"Largest outcome (262144)."`
+	MaxOutcomeBytes int32  `help:"Largest outcome, 1024 to 262144 (262144)."`
 	EntityRule      string `enum:"optional,required,forbidden," default:"" help:"Whether keys carry an entity: optional, required or forbidden (optional)."`
 	RecoveryFloor   string `placeholder:"RFC3339|none" help:"Refuse unknown keys whose intent is not known to be newer than this; none lifts it."`
 }

@@ -19,13 +19,13 @@ func TestNamespaces(t *testing.T) {
 	s := serve(t, t.TempDir())
 	var created idemdv1.CreateNamespaceResponse
 	s.json(t, &created, "namespace", "create", "shop", "--tier=week", "--retention=3d", "--lapse-policy=hold",
-		"--default-lease=1m", "--max-lease=5m", "--max-attempt=2h", "--max-outcome-bytes=1000",
+		"--default-lease=1m", "--max-lease=5m", "--max-attempt=2h", "--max-outcome-bytes=2000",
 		"--entity-rule=required", "--recovery-floor=2026-01-31T00:00:00Z")
 	ns := created.GetNamespace()
 	if ns.GetTier() != idemdv1.Tier_TIER_WEEK || ns.GetRetention().AsDuration() != 72*time.Hour ||
 		ns.GetLapsePolicy() != idemdv1.LapsePolicy_LAPSE_POLICY_HOLD || ns.GetLease().AsDuration() != time.Minute ||
 		ns.GetMaxLease().AsDuration() != 5*time.Minute || ns.GetMaxAttempt().AsDuration() != 2*time.Hour ||
-		ns.GetMaxOutcomeBytes() != 1000 || ns.GetEntity() != idemdv1.EntityRule_ENTITY_RULE_REQUIRED ||
+		ns.GetMaxOutcomeBytes() != 2000 || ns.GetEntity() != idemdv1.EntityRule_ENTITY_RULE_REQUIRED ||
 		ns.GetRecoveryFloor().AsTime() != time.Date(2026, 1, 31, 0, 0, 0, 0, time.UTC) {
 		t.Errorf("created: %v", ns)
 	}
@@ -40,7 +40,7 @@ func TestNamespaces(t *testing.T) {
 	}
 	var got idemdv1.GetNamespaceResponse
 	s.json(t, &got, "namespace", "get", "shop")
-	if !proto.Equal(got.GetNamespace(), set.GetNamespace()) || got.GetNamespace().GetMaxOutcomeBytes() != 1000 {
+	if !proto.Equal(got.GetNamespace(), set.GetNamespace()) || got.GetNamespace().GetMaxOutcomeBytes() != 2000 {
 		t.Errorf("get: %v\nset: %v", got.GetNamespace(), set.GetNamespace())
 	}
 

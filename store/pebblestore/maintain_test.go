@@ -310,11 +310,34 @@ func TestListGoesThroughAllBuckets(t *testing.T) {
 	}
 }
 
+// A limit from before there was a least one is read as the least: every ending fits.
+func TestSmallOutcomeLimitIsRaised(t *testing.T) {
+	w := newWorld(t)
+	defer func() { mustClose(t, w.s) }()
+	for _, test := range []struct{ stored, want int }{{16, 1024}, {1023, 1024}, {1024, 1024}, {2000, 2000}} {
+		b := w.s.db.NewIndexedBatch()
+		if err := putNamespace(b, &store.Namespace{Name: "small", MaxOutcomeBytes: test.stored}); err != nil {
+			t.Fatal(err)
+		}
+		value, closer, err := b.Get(namespaceKey("small"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ns, err := decodeNamespace(namespaceKey("small"), value)
+		if err != nil || ns.MaxOutcomeBytes != test.want {
+			t.Errorf("%d stored: %+v, %v; want %d", test.stored, ns, err, test.want)
+		}
+		if err := errors.Join(closer.Close(), b.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestNamespacesComeBack(t *testing.T) {
 	w := newWorld(t)
 	ns := store.Namespace{
 		Name: "all", Tier: store.TierWeek, Retention: 48 * time.Hour, LapsePolicy: store.Hold,
-		Lease: 5 * time.Second, MaxLease: time.Minute, MaxAttempt: time.Hour, MaxOutcomeBytes: 99,
+		Lease: 5 * time.Second, MaxLease: time.Minute, MaxAttempt: time.Hour, MaxOutcomeBytes: 1099,
 		Entity: store.EntityForbidden, RecoveryFloor: storetest.Start.Add(time.Nanosecond),
 	}
 	if _, err := w.s.CreateNamespace(t.Context(), ns); err != nil {

@@ -87,10 +87,12 @@ func decodeNamespace(key, value []byte) (*store.Namespace, error) {
 	if err := json.Unmarshal(text, &stored); err != nil {
 		return nil, err
 	}
+	// Settings from before there was a least for outcomes get it.
+	maxOutcomeBytes := max(stored.MaxOutcomeBytes, store.MinOutcomeBytes)
 	ns := &store.Namespace{
 		Name: stored.Name, Tier: store.Tier(stored.Tier), Retention: stored.Retention,
 		LapsePolicy: store.LapsePolicy(stored.LapsePolicy), Lease: stored.Lease, MaxLease: stored.MaxLease,
-		MaxAttempt: stored.MaxAttempt, MaxOutcomeBytes: stored.MaxOutcomeBytes,
+		MaxAttempt: stored.MaxAttempt, MaxOutcomeBytes: maxOutcomeBytes,
 		Entity: store.EntityRule(stored.Entity), RecoveryFloor: stored.RecoveryFloor,
 		CreatedAt: stored.CreatedAt, UpdatedAt: stored.UpdatedAt,
 	}

@@ -191,7 +191,7 @@ func caseClaimCompleteClaim(r *rig) {
 func caseTooLarge(r *rig) {
 	h := r.grant(takeoverKey, "a")
 	before := r.record(takeoverKey)
-	for _, size := range []int{65, store.MaxOutcomeBytes + 1} { // the namespace's limit is 64 bytes
+	for _, size := range []int{store.MinOutcomeBytes + 1, store.MaxOutcomeBytes + 1} { // the namespace's limit is the least
 		r.refuse(complete(takeoverKey, h, &store.Outcome{Body: make([]byte, size)}), store.ErrOutcomeTooLarge)
 	}
 	r.unchanged(takeoverKey, before, "an outcome that is too large")

@@ -94,6 +94,7 @@ func contractBadNamespaces(r *rig) {
 		"max lease":         {Name: "n", MaxLease: 15*time.Minute + time.Microsecond},
 		"max attempt":       {Name: "n", Tier: store.TierHour, MaxAttempt: 15*time.Minute + time.Microsecond},
 		"max outcome bytes": {Name: "n", MaxOutcomeBytes: store.MaxOutcomeBytes + 1},
+		"min outcome bytes": {Name: "n", MaxOutcomeBytes: store.MinOutcomeBytes - 1},
 	} {
 		_, err := r.CreateNamespace(r.ctx, bad)
 		r.refusedAs(name, err, store.ErrInvalidArgument)

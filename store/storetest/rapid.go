@@ -64,9 +64,9 @@ const (
 func machineSpaces() map[string]space {
 	return map[string]space{
 		hourTakeover: {retention: 2 * time.Minute, longest: time.Hour, lease: 10 * time.Second, maxLease: time.Minute,
-			maxAttempt: time.Minute, maxOutcome: 64},
+			maxAttempt: time.Minute, maxOutcome: 1024},
 		hourHold: {hold: true, retention: time.Hour, longest: time.Hour, lease: 30 * time.Second, maxLease: 10 * time.Minute,
-			maxAttempt: 15 * time.Minute, maxOutcome: 1024},
+			maxAttempt: 15 * time.Minute, maxOutcome: 2048},
 		store.DefaultNamespace: {retention: 24 * time.Hour, longest: 24 * time.Hour, lease: 30 * time.Second, maxLease: 15 * time.Minute,
 			maxAttempt: time.Hour, maxOutcome: 256 << 10},
 	}

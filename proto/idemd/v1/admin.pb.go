@@ -153,7 +153,7 @@ type Namespace struct {
 	MaxLease *durationpb.Duration `protobuf:"bytes,6,opt,name=max_lease,json=maxLease,proto3" json:"max_lease,omitempty"`
 	// The longest that renewals can stretch one attempt. Default 1 h, or a quarter of the tier.
 	MaxAttempt *durationpb.Duration `protobuf:"bytes,7,opt,name=max_attempt,json=maxAttempt,proto3" json:"max_attempt,omitempty"`
-	// Default 256 KiB.
+	// 1 KiB to 256 KiB, the default.
 	MaxOutcomeBytes int32      `protobuf:"varint,8,opt,name=max_outcome_bytes,json=maxOutcomeBytes,proto3" json:"max_outcome_bytes,omitempty"`
 	Entity          EntityRule `protobuf:"varint,9,opt,name=entity,proto3,enum=idemd.v1.EntityRule" json:"entity,omitempty"`
 	// Claims for unknown keys whose intent is not known to be newer are refused.
