@@ -33,7 +33,12 @@ type faultyStore struct {
 func newStore(t testing.TB) *faultyStore {
 	inner := storetest.NewMemory(bubbleClock{time.Now()})
 	s := &faultyStore{Waiter: store.NewWaiter(inner, store.WaiterOptions{}), inner: inner, fails: map[string]error{}, calls: map[string]int{}}
-	t.Cleanup(s.Close)
+	t.Cleanup(func() {
+		if err := client.Drain(context.Background()); err != nil {
+			t.Error(err)
+		}
+		s.Close()
+	})
 	return s
 }
 

@@ -82,7 +82,8 @@ type Event struct {
 type EventOption struct{ notify func(Event) }
 
 // OnEvent has what becomes of each guarded call reported to f, for counting. f must be
-// quick, and is called by many goroutines at once.
+// quick, and is called by many goroutines at once. If it panics, that is logged and nothing
+// else comes of it.
 func OnEvent(f func(Event)) EventOption { return EventOption{f} }
 
 func (e EventOption) applyDo(o *doOptions)       { o.notify = e.notify }

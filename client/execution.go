@@ -31,17 +31,18 @@ type execution struct {
 // stored outcome or the refusal is returned.
 func (x *execution) claim(ctx context.Context) (acting context.Context, replay *store.Completed, err error) {
 	x.request.AttemptID = newAttemptID()
-	limit := x.limit(ctx)
-	asking, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	sent := time.Now()
-	answer, err := x.store.Claim(asking, x.request)
-	if err != nil && ctx.Err() == nil && isContextError(err) {
-		err = &store.Error{Sentinel: store.ErrUnavailable, Detail: fmt.Sprintf("no answer to the claim within %v", limit), Cause: err}
+	answer, sent, err := x.ask(ctx, x.request.Wait)
+	if x.failOpen && x.request.Wait > 0 && ctx.Err() == nil && isContextError(err) {
+		// It was allowed to wait, and may have waited too long: that is no sign that the
+		// store is down. One that need not wait tells.
+		answer, sent, err = x.ask(ctx, 0)
 	}
 	x.notifyClaim(ctx, answer, err)
 	switch {
 	case err != nil:
+		if mayBeGranted(err) && !x.failsOpen(ctx, err) {
+			x.giveBack(ctx, err)
+		}
 		return nil, nil, err
 	case answer.Completed != nil:
 		return nil, answer.Completed, nil
@@ -57,10 +58,70 @@ func (x *execution) claim(ctx context.Context) (acting context.Context, replay *
 	}
 }
 
+// ask sends the claim, which may wait for another attempt.
+func (x *execution) ask(ctx context.Context, wait time.Duration) (answer store.ClaimAnswer, sent time.Time, err error) {
+	limit := x.limit(ctx, wait)
+	asking, cancel := context.WithTimeout(withoutMetadata(ctx), limit)
+	defer cancel()
+	req := x.request
+	req.Wait = min(wait, x.longestWait(limit))
+	sent = time.Now()
+	answer, err = x.store.Claim(asking, req)
+	if err != nil && ctx.Err() == nil && isContextError(err) {
+		err = &store.Error{Sentinel: store.ErrUnavailable, Detail: fmt.Sprintf("no answer to the claim within %v", limit), Cause: err}
+	}
+	return answer, sent, err
+}
+
+// longestWait leaves the answer to a claim that waited in vain time to come back from a
+// store that is far away.
+func (x *execution) longestWait(limit time.Duration) time.Duration {
+	margin := min(max(limit/4, 250*time.Millisecond), x.patience)
+	return max(limit-margin, 0)
+}
+
+// mayBeGranted reports whether a claim that ended with err may have been granted
+// nevertheless, now or when it arrives.
+func mayBeGranted(err error) bool {
+	return unanswered(err) && !errors.Is(err, store.ErrOverloaded) && !errors.Is(err, store.ErrQuota)
+}
+
+// giveBack has what an unanswered claim was granted released in the background, as nobody
+// acts under it: others would wait for the lease to end, and then be told that somebody
+// may have acted. It gives up when the lease would have ended anyway.
+func (x *execution) giveBack(ctx context.Context, failed error) {
+	if isContextError(failed) {
+		failed = nil // it may have arrived: at once
+	}
+	lease := x.request.Lease
+	if lease == 0 {
+		lease = store.DefaultLease
+	}
+	releases.run(0, func() {
+		ctx, cancel := context.WithTimeout(onItsOwn(ctx), lease)
+		defer cancel()
+		_ = persist(ctx, failed, mayBeGranted, x.release) // if it fails the key lapses
+	})
+}
+
+// release claims again, as the same attempt, to learn whether that is granted, and releases it.
+func (x *execution) release(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
+	defer cancel()
+	req := x.request
+	req.Wait = 0
+	answer, err := x.store.Claim(ctx, req)
+	if err != nil || answer.Granted == nil {
+		return err
+	}
+	_, err = x.store.Release(ctx, store.ReleaseRequest{Key: req.Key, AttemptID: req.AttemptID, Fence: answer.Granted.Fence, Effect: store.EffectNone})
+	return err
+}
+
 // limit is how long the claim may take: no longer than leaves a caller with a deadline time
 // to be told or, if the store does not answer, to act without a guard.
-func (x *execution) limit(ctx context.Context) time.Duration {
-	limit := x.patience + x.request.Wait
+func (x *execution) limit(ctx context.Context, wait time.Duration) time.Duration {
+	limit := x.patience + wait
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		return limit
@@ -121,10 +182,11 @@ func (x *execution) act(acting context.Context, fn func(context.Context) ending)
 // not be recorded for another reason, what was done stands.
 func (x *execution) settle(acting context.Context, end ending) (recorded bool, err error) {
 	x.noticeLoss(acting)
-	err = x.record(acting, end)
-	if err != nil && unanswered(err) {
+	end.fit()
+	err = x.record(acting, &end)
+	if err != nil && end.again(err) {
 		x.tell(EventNotRecorded, err)
-		x.settleLater(acting, end)
+		x.recordLater(acting, end, err)
 		return false, nil
 	}
 	x.lease.stop()
@@ -143,7 +205,7 @@ func superseded(err error) bool {
 // while, whoever acts may come here before the timer of the lease does.
 func (x *execution) noticeLoss(acting context.Context) {
 	if time.Until(x.lease.until()) <= 0 {
-		x.lease.lose(fmt.Errorf("%w: %w", ErrLeaseLost, errDeadlinePassed))
+		x.lease.lost(errDeadlinePassed)
 	}
 	if cause := context.Cause(acting); errors.Is(cause, ErrLeaseLost) {
 		x.tell(EventLeaseLost, cause)
@@ -199,5 +261,6 @@ func (x *execution) report(e Event) {
 		return
 	}
 	e.Namespace, e.Scope, e.Observed = x.request.Key.Namespace, x.request.Key.Scope, x.observed
+	defer survive("an OnEvent hook")
 	x.notify(e)
 }

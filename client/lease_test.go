@@ -139,6 +139,90 @@ func TestHowLongALeaseLasts(t *testing.T) {
 	}
 }
 
+// A refusal that says nothing about the attempt takes nothing away: the lease lasts to its
+// deadline, and goes on if a renewal is answered before.
+func TestRefusedRenewals(t *testing.T) {
+	for _, refusal := range notAboutTheAttempt() {
+		s := &renewStore{renew: func(context.Context, int) (store.RenewAnswer, error) { return store.RenewAnswer{}, refusal }}
+		holding(t, s, func(ctx context.Context, t *testing.T, _ *client.Attempt) { lasts(ctx, t, 9*time.Second) })
+		if tries := s.tries.Load(); tries < 4 || tries > 8 {
+			t.Errorf("%v: %d tries of one renewal", refusal, tries)
+		}
+		s = &renewStore{renew: func(_ context.Context, try int) (store.RenewAnswer, error) {
+			if try%2 == 1 {
+				return store.RenewAnswer{}, refusal
+			}
+			return renewed(10 * time.Second)
+		}}
+		holding(t, s, func(ctx context.Context, t *testing.T, _ *client.Attempt) {
+			time.Sleep(time.Minute)
+			if ctx.Err() != nil {
+				t.Errorf("%v: lost: %v", refusal, context.Cause(ctx))
+			}
+		})
+	}
+}
+
+// The server's hint is kept to.
+func TestRenewalsKeepToTheHint(t *testing.T) {
+	s := &renewStore{renew: func(context.Context, int) (store.RenewAnswer, error) {
+		return store.RenewAnswer{}, &store.Error{Sentinel: store.ErrOverloaded, RetryAfter: 4 * time.Second}
+	}}
+	holding(t, s, func(ctx context.Context, t *testing.T, _ *client.Attempt) { lasts(ctx, t, 9*time.Second) })
+	if s.tries.Load() != 2 { // after 3 s and 7 s
+		t.Errorf("%d tries", s.tries.Load())
+	}
+}
+
+// A renewal may take all the time that is left: a store that is far away renews a short lease.
+func TestSlowRenewals(t *testing.T) {
+	s := &renewStore{}
+	s.renew = func(ctx context.Context, _ int) (store.RenewAnswer, error) {
+		select {
+		case <-time.After(550 * time.Millisecond):
+			return renewed(time.Second)
+		case <-ctx.Done():
+			return store.RenewAnswer{}, ctx.Err()
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s.faultyStore = newStore(t)
+		_, err := client.Do(t.Context(), s, orderKey, nil, func(ctx context.Context, _ *client.Attempt) (string, error) {
+			if time.Sleep(time.Second); ctx.Err() != nil { // the store's lease, once renewed
+				t.Errorf("lost: %v", context.Cause(ctx))
+			}
+			return "", nil
+		}, client.Lease(time.Second))
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A store that does not care for contexts keeps nobody acting after the deadline.
+func TestRenewalsThatIgnoreTheirContext(t *testing.T) {
+	s := &renewStore{renew: func(context.Context, int) (store.RenewAnswer, error) {
+		time.Sleep(2 * time.Minute)
+		return renewed(10 * time.Second)
+	}}
+	holding(t, s, func(ctx context.Context, t *testing.T, _ *client.Attempt) { lasts(ctx, t, 9*time.Second) })
+}
+
+// A store that panics in a renewal ends neither the process nor the lease.
+func TestRenewalsThatPanic(t *testing.T) {
+	s := &renewStore{renew: func(_ context.Context, try int) (store.RenewAnswer, error) {
+		if try == 1 {
+			panic("oops")
+		}
+		return renewed(time.Minute)
+	}}
+	holding(t, s, func(ctx context.Context, t *testing.T, _ *client.Attempt) {
+		if time.Sleep(20 * time.Second); ctx.Err() != nil {
+			t.Errorf("lost: %v", context.Cause(ctx))
+		}
+	})
+}
+
 // A renewal that is under way when the attempt ends is waited for, and none comes after it.
 func TestNoRenewalAfterTheEnd(t *testing.T) {
 	running := false

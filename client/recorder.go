@@ -3,114 +3,104 @@ package client
 import (
 	"context"
 	"errors"
-	"sync"
+	"fmt"
 	"time"
 
 	"github.com/idemd/idemd/store"
 )
 
 const (
-	// recordTimeout is how long a caller waits for what it did to be recorded.
+	// recordTimeout is how long a caller waits for what it did to be recorded, and a send in
+	// the background for its answer.
 	recordTimeout = 5 * time.Second
 	// recordFor is how long recording goes on in the background after that.
 	recordFor = 10 * time.Minute
-	// maxBackground bounds what waits to be recorded, and with it memory: one more is given
-	// up, and its key lapses.
-	maxBackground = 1024
 )
-
-// background counts the recordings of this process that go on after their callers were answered.
-var background struct {
-	sync.Mutex
-	running int
-	idle    chan struct{} // closed when none is running; nil if nobody waits
-}
-
-// Drain waits until every outcome that could not be recorded at once is, or is given up, or
-// ctx ends. Call it when the process ends, after the server has stopped and before the
-// connection to idemd is closed: an outcome that is not recorded lapses.
-func Drain(ctx context.Context) error {
-	background.Lock()
-	if background.running == 0 {
-		background.Unlock()
-		return nil
-	}
-	if background.idle == nil {
-		background.idle = make(chan struct{})
-	}
-	idle := background.idle
-	background.Unlock()
-	select {
-	case <-idle:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// inBackground runs work, unless too much is running already.
-func inBackground(work func()) bool {
-	background.Lock()
-	defer background.Unlock()
-	if background.running >= maxBackground {
-		return false
-	}
-	background.running++
-	go func() {
-		defer backgroundDone()
-		work()
-	}()
-	return true
-}
-
-func backgroundDone() {
-	background.Lock()
-	defer background.Unlock()
-	background.running--
-	if background.running == 0 && background.idle != nil {
-		close(background.idle)
-		background.idle = nil
-	}
-}
 
 // record stores how an attempt ended. It does not end with the caller's context: the
 // caller may be gone, the effect is not.
-func (x *execution) record(ctx context.Context, end ending) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
-	defer cancel()
-	return x.send(ctx, end)
+func (x *execution) record(ctx context.Context, end *ending) error {
+	return x.send(withoutMetadata(context.WithoutCancel(ctx)), end)
 }
 
-// send asks the store once to end the attempt.
-func (x *execution) send(ctx context.Context, end ending) error {
+// send asks the store to end the attempt. An outcome that is too large it makes shorter for
+// good: nothing keeps in memory what cannot be stored.
+func (x *execution) send(ctx context.Context, end *ending) error {
+	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
+	defer cancel()
 	a := x.attempt
 	if end.outcome == nil {
 		_, err := x.store.Release(ctx, store.ReleaseRequest{Key: a.Key, AttemptID: a.ID, Fence: a.Fence, Effect: end.effect})
 		return err
 	}
-	req := store.CompleteRequest{Key: a.Key, AttemptID: a.ID, Fence: a.Fence, Outcome: end.outcome}
-	_, err := x.store.Complete(ctx, req)
-	if errors.Is(err, store.ErrOutcomeTooLarge) && !end.outcome.BodyOmitted {
-		req.Outcome = withoutBody(end.outcome)
-		_, err = x.store.Complete(ctx, req)
+	for {
+		req := store.CompleteRequest{Key: a.Key, AttemptID: a.ID, Fence: a.Fence, Outcome: end.outcome}
+		if err := req.Validate(); errors.Is(err, store.ErrInvalidArgument) {
+			return fmt.Errorf("%w: %w", errInvalidOutcome, err)
+		}
+		_, err := x.store.Complete(ctx, req)
+		if !errors.Is(err, store.ErrOutcomeTooLarge) || !end.shorten() {
+			return err
+		}
 	}
-	return err
 }
 
-// recordLater goes on recording under the lease, which it stops in the end.
-func (x *execution) recordLater(ctx context.Context, end ending) bool {
-	return inBackground(func() {
-		defer x.lease.stop()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordFor)
-		defer cancel()
-		x.recorded(end, x.recordUntilAnswered(ctx, end))
-	})
+var errInvalidOutcome = errors.New("the outcome cannot be stored")
+
+// fit makes an outcome short enough for any store.
+func (e *ending) fit() {
+	for e.outcome != nil && e.outcome.Size() > store.MaxOutcomeBytes && e.shorten() { //nolint:revive // shorten does it
+	}
+}
+
+// shorten leaves out the metadata of an outcome, or else its body. It is false if nothing
+// can be left out any more.
+func (e *ending) shorten() bool {
+	o := e.outcome
+	switch {
+	case len(o.Header)+len(o.Trailer) > 0:
+		short := *o
+		short.Header, short.Trailer = nil, nil
+		e.outcome = &short
+	case !o.BodyOmitted:
+		e.outcome = withoutBody(o)
+	default:
+		return false
+	}
+	return true
+}
+
+// size is how many bytes an ending keeps in memory.
+func (e *ending) size() int {
+	if e.outcome == nil {
+		return 0
+	}
+	return e.outcome.Size()
+}
+
+// room is where an ending waits to be recorded. That nothing is known the lapse says too.
+func (e *ending) room() *room {
+	if e.outcome == nil && e.effect == store.EffectUnknown {
+		return releases
+	}
+	return outcomes
 }
 
 // settleLater has the end of an attempt recorded without anybody waiting for it.
-func (x *execution) settleLater(ctx context.Context, end ending) {
+func (x *execution) settleLater(ctx context.Context, end ending) { x.recordLater(ctx, end, nil) }
+
+// recordLater goes on recording in the background, under the lease. failed is the error of
+// recording it before; nil if that was not tried.
+func (x *execution) recordLater(ctx context.Context, end ending, failed error) {
 	x.lease.lose(nil)
-	if !x.recordLater(ctx, end) {
+	end.fit()
+	recording := func() {
+		defer x.lease.stop()
+		ctx, cancel := context.WithTimeout(onItsOwn(ctx), recordFor)
+		defer cancel()
+		x.recorded(end, persist(ctx, failed, end.again, func(ctx context.Context) error { return x.send(ctx, &end) }))
+	}
+	if !end.room().run(end.size(), recording) {
 		x.lease.stop()
 		x.tell(EventRecordingFailed, errTooMuchToRecord)
 	}
@@ -118,13 +108,15 @@ func (x *execution) settleLater(ctx context.Context, end ending) {
 
 var errTooMuchToRecord = errors.New("too many outcomes wait to be recorded")
 
-func (x *execution) recordUntilAnswered(ctx context.Context, end ending) error {
-	for try := 1; ; try++ {
-		err := x.record(ctx, end)
-		if err == nil || !unanswered(err) || !pause(ctx, pauseBefore(min(try, 8), err)) {
-			return err
-		}
+// again reports whether recording goes on after err. It does unless that is about this
+// attempt or this outcome: what was done is worth it. An ending as unknown is not: the
+// lapse of the key does the same.
+func (e *ending) again(err error) bool {
+	if e.outcome == nil && e.effect == store.EffectUnknown {
+		return false
 	}
+	return !attemptIsOver(err) && !errors.Is(err, store.ErrAttemptTooLong) &&
+		!errors.Is(err, store.ErrOutcomeTooLarge) && !errors.Is(err, errInvalidOutcome)
 }
 
 // isDown reports whether an error of a claim says that the store does not answer. A caller

@@ -59,8 +59,16 @@ func (b *retryBudget) take() bool {
 // retry sends an operation on a key until it is answered. The result is that of the last
 // time it was sent, which was later than the first by the duration returned.
 func retry[T any](ctx context.Context, budget *retryBudget, send func() (T, error)) (answer T, later time.Duration, err error) {
+	if ctx.Value(sendOnceKey{}) != nil {
+		answer, err = send()
+		return answer, 0, err
+	}
 	return retryIf(ctx, budget, worthRetrying, send)
 }
+
+// sendOnceKey marks the context of what is sent again by whoever sends it, at a pace of its
+// own. It is no call that retries are earned with either.
+type sendOnceKey struct{}
 
 func retryIf[T any](ctx context.Context, budget *retryBudget, worth func(error) bool, send func() (T, error)) (answer T, later time.Duration, err error) {
 	budget.called()
