@@ -28,8 +28,8 @@ type Result[T any] struct {
 // two requests: a proto.Message, []byte or string; a [store.Fingerprint] is taken as it is;
 // nil means that there is none to compare.
 //
-// T is what fn returns, and what a repeat reads back: any type but an interface, of which
-// nobody could tell what was in it.
+// T is what fn returns, and what a repeat reads back: any type but an interface or
+// a dynamic message, of which nobody could tell what was in it.
 //
 // fn runs while the lease lasts, which is renewed for it; when the lease is lost its context
 // is cancelled with [ErrLeaseLost]. If [Attempt.Unsettled] is set, an earlier attempt may

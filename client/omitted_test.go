@@ -79,6 +79,9 @@ func TestWithoutBodyFits(t *testing.T) {
 	}
 }
 
+// named is a message of any type that [Do] takes.
+type named struct{ proto.Message }
+
 // Case 32: also where outcomes are as small as they can be, none is too large to be known.
 func TestDoInANamespaceForSmallOutcomes(t *testing.T) {
 	s := storetest.NewMemory(store.SystemClock{})
@@ -86,16 +89,16 @@ func TestDoInANamespaceForSmallOutcomes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, test := range map[string]struct {
-		value *dynamicpb.Message
+		value named
 		err   error
 		told  func(error) bool
 	}{
-		"value":    {longMessage(t, 2000, "charged"), nil, func(err error) bool { return errors.Is(err, store.ErrOutcomeOmitted) }},
-		"no value": {longMessage(t, 2000, "\xff"), nil, func(err error) bool { return errors.Is(err, store.ErrOutcomeOmitted) }},
-		"error":    {nil, status.Error(codes.NotFound, strings.Repeat("m", 2000)), func(err error) bool { return status.Code(err) == codes.NotFound }},
+		"value":    {named{longMessage(t, 2000, "charged")}, nil, func(err error) bool { return errors.Is(err, store.ErrOutcomeOmitted) }},
+		"no value": {named{longMessage(t, 2000, "\xff")}, nil, func(err error) bool { return errors.Is(err, store.ErrOutcomeOmitted) }},
+		"error":    {named{}, status.Error(codes.NotFound, strings.Repeat("m", 2000)), func(err error) bool { return status.Code(err) == codes.NotFound }},
 	} {
 		key, runs := store.Key{Namespace: "small", ID: name}, 0
-		fn := func(context.Context, *Attempt) (*dynamicpb.Message, error) {
+		fn := func(context.Context, *Attempt) (named, error) {
 			runs++
 			return test.value, test.err
 		}

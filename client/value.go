@@ -8,6 +8,7 @@ import (
 	"reflect"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/dynamicpb"
 
 	"github.com/idemd/idemd/client/fingerprint"
 	"github.com/idemd/idemd/store"
@@ -23,11 +24,12 @@ const (
 // checkValueType refuses types whose values cannot be read back.
 func checkValueType[T any]() error {
 	t := reflect.TypeFor[T]()
-	if t.Kind() != reflect.Interface {
+	_, dynamic := any(*new(T)).(*dynamicpb.Message)
+	if t.Kind() != reflect.Interface && !dynamic {
 		return nil
 	}
 	return store.Refuse(store.ErrInvalidArgument,
-		fmt.Sprintf("Do cannot read a value back as the interface %v; let its function return a message, []byte, string or struct", t))
+		fmt.Sprintf("Do cannot read a value back as %v, which does not say what is in it; let its function return a generated message, []byte, string or struct", t))
 }
 
 // encode makes an outcome of a value. One that cannot be encoded is stored without a body:

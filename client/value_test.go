@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/dynamicpb"
 
 	"github.com/idemd/idemd/client"
 	"github.com/idemd/idemd/store"
@@ -38,14 +39,16 @@ func testBytesAreTheCallersOwn(t *testing.T) {
 	}
 }
 
-// What is in an interface could not be read back: that is told before anything is done.
-func TestDoOfAnInterface(t *testing.T) {
-	t.Run("message", doOfAnInterface[proto.Message])
-	t.Run("any", doOfAnInterface[any])
-	t.Run("error", doOfAnInterface[error])
+// What does not say what is in it could not be read back: that is told before anything is
+// done.
+func TestDoOfAnUnreadableType(t *testing.T) {
+	t.Run("message", refusedByDo[proto.Message])
+	t.Run("any", refusedByDo[any])
+	t.Run("error", refusedByDo[error])
+	t.Run("dynamic message", refusedByDo[*dynamicpb.Message])
 }
 
-func doOfAnInterface[T any](t *testing.T) {
+func refusedByDo[T any](t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
 		fn, runs := returns(*new(T), nil)
@@ -53,7 +56,7 @@ func doOfAnInterface[T any](t *testing.T) {
 		if !errors.Is(err, store.ErrInvalidArgument) || *runs+s.count("claim") != 0 {
 			t.Errorf("got %v after %d runs and %d claims, want a refusal before both", err, *runs, s.count("claim"))
 		}
-		if want := "the interface " + reflect.TypeFor[T]().String(); err == nil || !strings.Contains(err.Error(), want) {
+		if want := "back as " + reflect.TypeFor[T]().String(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("told %v, want %q in it", err, want)
 		}
 	})
