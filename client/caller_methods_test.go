@@ -3,8 +3,13 @@ package client
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 )
 
 // Names that are made up, as where calls are passed on, are not kept.
@@ -30,4 +35,42 @@ func TestMadeUpMethodsAreNotKeptByCallers(t *testing.T) {
 			t.Errorf("%d are kept, want the one that was named", n)
 		}
 	}
+}
+
+// What one server does says nothing about another, whose connection has the same interceptor.
+func TestWhatIsLearnedIsAboutOneTarget(t *testing.T) {
+	c := newCaller(CallGuarded("/hand.Made/Do"))
+	conns := map[string]*grpc.ClientConn{}
+	for _, target := range []string{"passthrough:///guarded", "passthrough:///observed"} {
+		conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close() //nolint:errcheck // nothing was sent
+		conns[target] = conn
+	}
+	call := func(target string, marks []string, answer error) (sent int) {
+		invoker := func(_ context.Context, _ string, _, _ any, _ *grpc.ClientConn, opts ...grpc.CallOption) error {
+			sent++
+			for _, opt := range opts {
+				if o, ok := opt.(grpc.TrailerCallOption); ok && marks != nil {
+					*o.TrailerAddr = metadata.Pairs(marks...)
+				}
+			}
+			return answer
+		}
+		_ = c.call(context.Background(), "/hand.Made/Do", nil, nil, conns[target], invoker)
+		return sent
+	}
+	lost := status.Error(codes.Unavailable, "the connection broke")
+	synctest.Test(t, func(*testing.T) { // for the pauses
+		call("passthrough:///guarded", []string{MetadataGuarded, "true"}, nil)
+		call("passthrough:///observed", nil, nil)
+		if sent := call("passthrough:///guarded", nil, lost); sent != maxTries {
+			t.Errorf("to the server that guards: sent %d times, want %d", sent, maxTries)
+		}
+		if sent := call("passthrough:///observed", nil, lost); sent != 1 {
+			t.Errorf("to the server that observes: sent %d times, want once", sent)
+		}
+	})
 }

@@ -61,9 +61,10 @@ func Unguarded(names ...string) GuardOption {
 }
 
 // ReplayMetadata lists the response headers and trailers that a repeat gets as well.
-// Without it there are none. Credentials cannot be listed. With it, grpc.SetSendCompressor
-// and grpc.ClientSupportedCompressors work in interceptors outside the guard only: inside,
-// the transport they look for is behind the guard, which sees what is set.
+// Without it there are none. Credentials cannot be listed. Metadata with which an outcome
+// is too large to store is left out. With the option, grpc.SetSendCompressor and
+// grpc.ClientSupportedCompressors work in interceptors outside the guard only: inside, the
+// transport they look for is behind the guard, which sees what is set.
 func ReplayMetadata(names ...string) GuardOption {
 	return guardOption(func(o *guardOptions) {
 		for _, name := range names {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -98,5 +99,39 @@ func TestReplayWithoutATransport(t *testing.T) {
 func TestVerifyRefusesToReplayItsOwnMarks(t *testing.T) {
 	for _, name := range []string{client.MetadataReplayed, client.MetadataNotRecorded, client.MetadataGuarded} {
 		equalLines(t, verify(t, client.NoOwner(), client.Unguarded(auditMethod, importMethod, watchMethod), client.ReplayMetadata(name)), name+"|guard itself")
+	}
+}
+
+// Case 32: of an outcome that is too large with its metadata, the response is kept.
+func TestCase32MetadataTooLarge(t *testing.T) {
+	for _, test := range []struct{ limit, headers, each int }{
+		{store.MaxOutcomeBytes, 10, 30 << 10},
+		{1 << 10, 1, 2 << 10}, // as the store alone knows
+	} {
+		guarded(t, func(t *testing.T, r *rig) {
+			ns := store.Namespace{Name: "other", MaxOutcomeBytes: test.limit}.WithDefaults()
+			if _, err := r.store.inner.CreateNamespace(t.Context(), ns); err != nil {
+				t.Fatal(err)
+			}
+			r.service.does(func(ctx context.Context) (*testv1.ChargeResponse, error) {
+				for range test.headers {
+					if err := grpc.SetHeader(ctx, metadata.Pairs("location", strings.Repeat("l", test.each))); err != nil {
+						return nil, err
+					}
+				}
+				return &testv1.ChargeResponse{Receipt: "r"}, grpc.SetTrailer(ctx, metadata.Pairs("location", "/1"))
+			})
+			first := r.once()
+			r.ok(first, "r", false)
+			if len(first.header.Get("location")) != test.headers || len(first.trailer.Get(client.MetadataNotRecorded)) != 0 {
+				t.Errorf("the first call got %d headers, and trailer %v", len(first.header.Get("location")), first.trailer)
+			}
+			again := r.once()
+			r.ok(again, "r", true)
+			if got := append(again.header.Get("location"), again.trailer.Get("location")...); len(got) != 0 {
+				t.Errorf("%d values of the metadata are kept, of %d", len(got), test.headers+1)
+			}
+			r.ran(1)
+		}, client.ReplayMetadata("location"), client.Namespace("other"))
 	}
 }
