@@ -46,7 +46,7 @@ func TestWhatIsLearnedIsAboutOneTarget(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Close() //nolint:errcheck // nothing was sent
+		defer conn.Close()
 		conns[target] = conn
 	}
 	call := func(target string, marks []string, answer error) (sent int) {
