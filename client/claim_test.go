@@ -187,8 +187,7 @@ func (s *lostStore) Claim(ctx context.Context, req store.ClaimRequest) (store.Cl
 	if first {
 		s.from = time.Now()
 	} else if time.Since(s.from) < s.away {
-		s.faultyStore.called("claim")
-		return store.ClaimAnswer{}, store.ErrUnavailable
+		return store.ClaimAnswer{}, errors.Join(store.ErrUnavailable, s.called("claim"))
 	}
 	answer, err := s.faultyStore.Claim(ctx, req)
 	if first {

@@ -39,7 +39,9 @@ type Result[T any] struct {
 //   - a value: it is stored, and every repeat gets it. A proto.Message is stored as such,
 //     []byte and string as they are, anything else as JSON.
 //   - an error with a gRPC status of code InvalidArgument, NotFound, AlreadyExists,
-//     FailedPrecondition or OutOfRange: a final answer, stored too.
+//     FailedPrecondition or OutOfRange: a final answer, stored too, unless [Attempt.Unsettled]
+//     is set and no [Recover] found that nothing was done: an "already paid" may then be
+//     about an earlier attempt of this very intent, and is unknown.
 //   - an error that [NoEffect] marks: the key is free again, as if nothing had been asked.
 //   - any other error, or a panic: nobody knows. The key lapses, and the next attempt is
 //     told to check first or, under [Hold], waits for a person.
@@ -101,7 +103,7 @@ func (w *work[T]) do(ctx context.Context) ending {
 	}
 	w.value, w.err = w.fn(ctx, w.attempt)
 	if w.err != nil {
-		return failed(w.err, nil)
+		return failed(w.err, nil, w.attempt.Unsettled && w.found == nil)
 	}
 	return ending{outcome: encode(w.value)}
 }

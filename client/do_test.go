@@ -408,3 +408,29 @@ func testDoStoreDown(t *testing.T) {
 	}
 	equalKinds(t, events.take(), client.EventStoreDown)
 }
+
+// An error of an attempt that was told to check is no final answer, unless [client.Recover]
+// found that nothing was done.
+func TestDoErrorInDoubt(t *testing.T) { synctest.Test(t, testDoErrorInDoubt) }
+
+func testDoErrorInDoubt(t *testing.T) {
+	s := newStore(t)
+	lost, _ := returns("", errors.New("connection reset"))
+	_, _ = client.Do(t.Context(), s, orderKey, nil, lost)
+	paid, runs := returns("", status.Error(codes.FailedPrecondition, "already paid"))
+	nothing := client.Recover(func(context.Context, *client.Attempt) (string, bool, error) { return "", false, nil })
+	for i, opts := range [][]client.DoOption{nil, nil, {nothing}, nil} {
+		events := &eventLog{}
+		_, err := client.Do(t.Context(), s, orderKey, nil, paid, append(opts, client.OnEvent(events.add))...)
+		if status.Code(err) != codes.FailedPrecondition {
+			t.Error(err)
+		}
+		equalKinds(t, events.take(), [][]client.EventKind{
+			{client.EventTakeover, client.EventUnknown}, {client.EventTakeover, client.EventUnknown},
+			{client.EventTakeover, client.EventRecorded}, {client.EventReplayed},
+		}[i]...)
+	}
+	if *runs != 3 {
+		t.Errorf("ran %d times", *runs)
+	}
+}

@@ -92,8 +92,9 @@ type ending struct {
 var unknown = ending{effect: store.EffectUnknown}
 
 // failed says what an error of whoever acted means. What is not known to be final or to
-// have had no effect is unknown.
-func failed(err error, noEffectCodes []codes.Code) ending {
+// have had no effect is unknown. While it is in doubt whether an earlier attempt acted, no
+// error is final: one such as "already paid" would be stored as if nothing had been done.
+func failed(err error, noEffectCodes []codes.Code, inDoubt bool) ending {
 	st := statusOf(err)
 	switch {
 	case isMarked(err):
@@ -102,7 +103,7 @@ func failed(err error, noEffectCodes []codes.Code) ending {
 		return unknown
 	case slices.Contains(noEffectCodes, st.Code()):
 		return ending{effect: store.EffectNone}
-	case !slices.Contains(storedCodes, st.Code()):
+	case inDoubt, !slices.Contains(storedCodes, st.Code()):
 		return unknown
 	}
 	p := st.Proto()

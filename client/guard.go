@@ -232,7 +232,8 @@ func (c *guarded) handle(ctx context.Context, a *Attempt) ending {
 	response, err := c.handler(ctx, c.request)
 	if err != nil {
 		c.err = unmarked(err)
-		return failed(err, c.method.policy.NoEffect)
+		inDoubt := a.Unsettled && c.method.policy.Recover == nil
+		return failed(err, c.method.policy.NoEffect, inDoubt)
 	}
 	return c.succeeded(response)
 }
@@ -272,7 +273,7 @@ func (c *guarded) observe(ctx context.Context) (any, error) {
 	sent := captureMetadata(ctx, c.guard.options.replay)
 	response, err := c.handler(sent.context, c.request)
 	if err != nil {
-		end = failed(err, c.method.policy.NoEffect)
+		end = failed(err, c.method.policy.NoEffect, x.attempt.Unsettled)
 	} else {
 		end = c.succeeded(response)
 	}

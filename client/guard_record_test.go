@@ -535,3 +535,55 @@ func testCase25StoreStuck(t *testing.T) {
 	}
 	equalKinds(t, events.take(), client.EventGranted, client.EventNotRecorded, client.EventRecorded)
 }
+
+// An error of an attempt that was told to check may be about what an earlier one did, so it
+// is no final answer; unless a recover hook has found that nothing was done.
+func TestErrorInDoubtIsNotStored(t *testing.T) {
+	notFound := client.RecoverCall(func(context.Context, *testv1.ChargeRequest, *client.Attempt) (*testv1.ChargeResponse, bool, error) {
+		return nil, false, nil
+	})
+	for _, test := range []struct {
+		name  string
+		opts  []client.GuardOption
+		event client.EventKind
+		runs  int
+	}{
+		{"no hook", nil, client.EventUnknown, 3},
+		{"nothing found", []client.GuardOption{client.Method(chargeMethod, client.Policy{Recover: notFound})}, client.EventRecorded, 2},
+		{"observed", []client.GuardOption{client.Observe()}, client.EventUnknown, 3},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			guarded(t, func(t *testing.T, r *rig) {
+				r.service.fails(status.Error(codes.Unavailable, "the reply was lost"))
+				r.once()
+				synctest.Wait()
+				r.told(client.EventGranted, client.EventUnknown)
+				r.service.fails(status.Error(codes.FailedPrecondition, "already paid"))
+				if got := r.once(); status.Code(got.err) != codes.FailedPrecondition {
+					t.Error(got.err)
+				}
+				synctest.Wait()
+				r.told(client.EventTakeover, test.event)
+				r.service.does(func(context.Context) (*testv1.ChargeResponse, error) { return &testv1.ChargeResponse{}, nil })
+				r.once()
+				r.ran(test.runs)
+				synctest.Wait()
+				r.state(store.StateCompleted)
+			}, test.opts...)
+		})
+	}
+}
+
+// NoEffect is about this attempt only: what the earlier one did stays unknown.
+func TestNoEffectInDoubt(t *testing.T) {
+	guarded(t, func(t *testing.T, r *rig) {
+		for _, err := range []error{errors.New("lost"), client.NoEffect(status.Error(codes.NotFound, "x"))} {
+			r.service.fails(err)
+			r.once()
+		}
+		r.told(client.EventGranted, client.EventUnknown, client.EventTakeover, client.EventReleased)
+		r.service.fails(status.Error(codes.NotFound, "x"))
+		r.once()
+		r.told(client.EventTakeover, client.EventUnknown)
+	})
+}

@@ -49,7 +49,7 @@ var errInvalidOutcome = errors.New("the outcome cannot be stored")
 
 // fit makes an outcome short enough for any store.
 func (e *ending) fit() {
-	for e.outcome != nil && e.outcome.Size() > store.MaxOutcomeBytes && e.shorten() { //nolint:revive // shorten does it
+	for e.outcome != nil && e.outcome.Size() > store.MaxOutcomeBytes && e.shorten() {
 	}
 }
 
