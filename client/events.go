@@ -40,7 +40,8 @@ const (
 	// EventNotRecorded: the caller was answered, but how the attempt ended is not stored yet.
 	// It goes on in the background and ends as one of the three before or the one after.
 	EventNotRecorded
-	// EventRecordingFailed: how the attempt ended could not be stored, see Err. The key lapses.
+	// EventRecordingFailed: how the attempt ended could not be stored, see Err. The key lapses,
+	// which is all that is lost if what happened was not known anyway.
 	EventRecordingFailed
 	// EventLeaseLost: the lease ended while the call acted; its context was cancelled.
 	EventLeaseLost
