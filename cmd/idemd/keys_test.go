@@ -204,6 +204,7 @@ func TestOutcomesThatCannotBe(t *testing.T) {
 		"is a directory":       {"--outcome=@" + dir},
 		"larger than the 2621": {"--outcome=@" + large},
 		"has 262168 bytes":     {"--outcome=@" + largest}, // without its type it would do
+		"a file after the @":   {"--outcome=@"},
 		"leave --outcome out":  {"--outcome=x", "--body-omitted"},
 		"gRPC status code":     {"--code=BAD"},
 		"goes with a --code":   {"--message=ok", "--outcome="},
@@ -314,6 +315,7 @@ func TestUsageErrors(t *testing.T) {
 		"--lease":                 {"claim", "--id=a", "--lease=long"},
 		"--lease: \"0s\"":         {"claim", "--id=a", "--lease=0s"},
 		"see idemd claim --help":  {"claim"},
+		"--wait: a value is exp":  {"claim", "--id=a", "--wait", "-1s"},
 		"the command line ends":   {"claim", "--id"},
 		"1 to 64 bytes":           {"claim", "--id=a", "--attempt="},
 		"has 1 to 64 bytes":       {"renew", "--id=a", "--attempt=hex:"},

@@ -83,7 +83,7 @@ func TestNotSent(t *testing.T) {
 
 func TestNoAnswer(t *testing.T) {
 	lookup := []string{"lookup", "--id=a", "--addr=" + freeAddr(t)}
-	run(t, lookup...).fails(t, exitNoAnswer, "idemd serve")
+	run(t, lookup...).fails(t, exitNoAnswer, "idemd serve", "nothing was sent")
 	if r := run(t, lookup...); strings.Contains(r.stderr, "attempt") || strings.Contains(r.stderr, "transport") {
 		t.Errorf("lookup has no attempt, and the user no transport: %s", r.stderr)
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -73,15 +74,23 @@ func (n *node) listen(c *serveCmd) (err error) {
 		}
 	}
 	if n.listener, err = net.Listen("tcp", c.GrpcAddr); err != nil {
-		return fmt.Errorf("--grpc-addr: %w", err)
+		return busy("--grpc-addr", err)
 	}
 	if c.AdminAddr == "" {
 		return nil
 	}
 	if n.admin, err = net.Listen("tcp", c.AdminAddr); err != nil {
-		return errors.Join(fmt.Errorf("--admin-addr: %w", err), n.abandon())
+		return errors.Join(busy("--admin-addr", err), n.abandon())
 	}
 	return nil
+}
+
+// busy is the error of an address that cannot be listened on.
+func busy(flag string, err error) error {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("%s: %w; choose another %s; or is idemd running there already?", flag, err, flag)
+	}
+	return fmt.Errorf("%s: %w", flag, err)
 }
 
 func (n *node) open(s *session, c *serveCmd, metrics *server.Metrics) (err error) {

@@ -77,6 +77,8 @@ func (f *outcomeFlags) body(stdin io.Reader) ([]byte, string, error) {
 	case *f.Outcome == "-":
 		body, err := readBody(stdin, "standard input")
 		return body, binary, err
+	case isFile && path == "":
+		return nil, "", usageError("--outcome @: name a file after the @, or give - for standard input")
 	case isFile:
 		file, err := os.Open(path)
 		if err != nil {

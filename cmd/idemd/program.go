@@ -111,6 +111,7 @@ func parseError(err error) error {
 		}
 	}
 	text := strings.Replace(err.Error(), `but got "EOL" (<EOL>)`, "but the command line ends", 1)
+	text = strings.Replace(text, "expected value value but", "a value is expected, but", 1)
 	return usageError("%s; see %s --help", text, help)
 }
 

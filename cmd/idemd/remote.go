@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -49,7 +51,8 @@ func (f *remoteFlags) call(s *session, fn func(context.Context, *grpc.ClientConn
 // callFor makes a connection and lets fn use it for at most the timeout and wait. Advice
 // says what to do if no answer can be shown.
 func (f *remoteFlags) callFor(s *session, wait time.Duration, advice string, fn func(context.Context, *grpc.ClientConn) error) error {
-	conn, err := f.dial()
+	var sent sentProbe
+	conn, err := f.dial(grpc.WithStatsHandler(&sent))
 	if err != nil {
 		return err
 	}
@@ -59,12 +62,35 @@ func (f *remoteFlags) callFor(s *session, wait time.Duration, advice string, fn 
 	defer cancel()
 	err = f.explain(fn(ctx, conn), limit)
 	if err != nil && exitCode(err) == exitNoAnswer {
+		if !sent.Load() {
+			advice = "nothing was sent"
+		}
 		err = exitError{fmt.Errorf("%w; %s", err, advice), exitNoAnswer}
 	}
 	return err
 }
 
-func (f *remoteFlags) dial() (*grpc.ClientConn, error) {
+// sentProbe finds out whether anything was sent to a server: that of which nothing was has
+// not been done.
+type sentProbe struct{ atomic.Bool }
+
+// HandleRPC implements [stats.Handler].
+func (p *sentProbe) HandleRPC(_ context.Context, s stats.RPCStats) {
+	if _, ok := s.(*stats.OutHeader); ok {
+		p.Store(true)
+	}
+}
+
+// TagRPC implements [stats.Handler].
+func (p *sentProbe) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+
+// TagConn implements [stats.Handler].
+func (p *sentProbe) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+
+// HandleConn implements [stats.Handler].
+func (p *sentProbe) HandleConn(context.Context, stats.ConnStats) {}
+
+func (f *remoteFlags) dial(opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 	err := checkAddr(f.Addr, f.AllowInsecure)
 	switch {
 	case errors.Is(err, server.ErrInsecureAddress):
@@ -72,9 +98,9 @@ func (f *remoteFlags) dial() (*grpc.ClientConn, error) {
 	case err != nil:
 		return nil, usageError("--addr %q is not host:port, such as %s", f.Addr, defaultAddr)
 	}
-	conn, err := grpc.NewClient(f.Addr,
+	conn, err := grpc.NewClient(f.Addr, append(opts,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(client.MaxReceiveBytes)))
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(client.MaxReceiveBytes)))...)
 	if err != nil {
 		return nil, usageError("--addr %q: %v", f.Addr, err)
 	}

@@ -42,8 +42,8 @@ func TestServeRefuses(t *testing.T) {
 		code    int                            // exitFailed if zero
 		want    []string
 	}{
-		"busy port":           {args: []string{"--grpc-addr=" + busyAddr}, want: []string{"--grpc-addr", busyAddr, "in use"}},
-		"busy admin port":     {args: []string{"--admin-addr=" + busyAddr}, want: []string{"--admin-addr", busyAddr, "in use"}},
+		"busy port":           {args: []string{"--grpc-addr=" + busyAddr}, want: []string{"--grpc-addr", busyAddr, "in use", "another --grpc-addr"}},
+		"busy admin port":     {args: []string{"--admin-addr=" + busyAddr}, want: []string{"--admin-addr", busyAddr, "in use", "another --admin-addr"}},
 		"every interface":     {args: []string{"--grpc-addr=:0"}, code: exitUsage, want: []string{"other machines", "--allow-insecure"}},
 		"another machine":     {args: []string{"--grpc-addr=192.0.2.1:7600"}, code: exitUsage, want: []string{"other machines", "--allow-insecure"}},
 		"admin everywhere":    {args: []string{"--admin-addr=0.0.0.0:0"}, code: exitUsage, want: []string{"other machines", "--allow-insecure"}},
