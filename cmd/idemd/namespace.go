@@ -166,17 +166,17 @@ func (c *namespaceSetCmd) Run(s *session) error {
 func namespaceText(p *page, ns *idemdv1.Namespace) {
 	p.heading("%s", ns.GetName())
 	p.field("tier", word(ns.GetTier(), "TIER_"))
-	p.field("retention", ns.GetRetention().AsDuration())
+	p.field("retention", span(ns.GetRetention().AsDuration()))
 	p.field("lapse policy", word(ns.GetLapsePolicy(), "LAPSE_POLICY_"))
-	p.field("default lease", ns.GetLease().AsDuration())
-	p.field("max lease", ns.GetMaxLease().AsDuration())
-	p.field("max attempt", ns.GetMaxAttempt().AsDuration())
+	p.field("default lease", span(ns.GetLease().AsDuration()))
+	p.field("max lease", span(ns.GetMaxLease().AsDuration()))
+	p.field("max attempt", span(ns.GetMaxAttempt().AsDuration()))
 	p.field("max outcome bytes", ns.GetMaxOutcomeBytes())
 	p.field("entity rule", word(ns.GetEntity(), "ENTITY_RULE_"))
 	p.when("recovery floor", ns.GetRecoveryFloor())
 	p.when("created at", ns.GetCreatedAt())
 	p.when("updated at", ns.GetUpdatedAt())
 	for _, past := range ns.GetPastRetentions() {
-		p.field("past retention", past.GetRetention().AsDuration().String()+" until "+formatTime(past.GetUntil()))
+		p.field("past retention", span(past.GetRetention().AsDuration()).String()+" until "+formatTime(past.GetUntil()))
 	}
 }

@@ -48,7 +48,7 @@ func recordText(p *page, r *idemdv1.Record) {
 		p.field("released with effect", word(r.GetReleasedWith(), "EFFECT_"))
 	}
 	p.field("lapse policy", word(r.GetLapsePolicy(), "LAPSE_POLICY_"))
-	p.field("retention", r.GetRetention().AsDuration())
+	p.field("retention", span(r.GetRetention().AsDuration()))
 	p.when("granted at", r.GetGrantedAt())
 	p.when("lease end", r.GetLeaseExpiresAt())
 	p.when("attempt limit", r.GetAttemptLimit())

@@ -120,7 +120,7 @@ func (f *remoteFlags) explain(err error, limit time.Duration) error {
 	case codes.Unavailable:
 		err = fmt.Errorf("no answer from %s (is `idemd serve` running there?)", f.Addr)
 	case codes.DeadlineExceeded:
-		err = fmt.Errorf("no answer from %s within %v", f.Addr, limit)
+		err = fmt.Errorf("no answer from %s within %v", f.Addr, span(limit))
 	case codes.Canceled:
 		err = errors.New("interrupted before the answer")
 	default: // not from idemd: unless it must come before anything is done, it says nothing of the key

@@ -83,3 +83,12 @@ func TestBodyText(t *testing.T) {
 		}
 	}
 }
+
+func TestSpan(t *testing.T) {
+	for _, text := range []string{"35d", "7d", "2d", "24h", "25h", "1h", "1h30m", "1h0m1s", "10m", "10m30s", "30s", "60ms", "100h"} {
+		var d span
+		if err := d.UnmarshalText([]byte(text)); err != nil || d.String() != text {
+			t.Errorf("%s is shown as %v, %v", text, d, err)
+		}
+	}
+}
