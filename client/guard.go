@@ -120,7 +120,7 @@ func (c *guarded) serve(ctx context.Context) (any, error) {
 	mark(ctx, MetadataGuarded)
 	switch {
 	case err != nil:
-		return nil, claimRefused(err)
+		return nil, claimRefused(x.request, err)
 	case replay != nil:
 		return c.replay(ctx, replay.Outcome)
 	default:
@@ -186,18 +186,30 @@ var errNoKey = store.Refuse(store.ErrKeyRequired, `send metadata "idempotency-ke
 var errInstalledTwice = NoEffect(status.Error(codes.FailedPrecondition,
 	"the guard of this server is installed twice, and holds the key already; pass it to grpc.NewServer once, or give the two guards a namespace each"))
 
-// claimRefused is the status for a claim that was not granted. Why the store cannot be
-// reached, and where it is, does not concern this server's callers.
-func claimRefused(err error) error {
-	if errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrInternal) {
-		var refused *store.Error
-		told := &store.Error{Sentinel: store.ErrUnavailable, Detail: "nothing was done; send the same request again", RetryAfter: retryAfter(err)}
-		if errors.As(err, &refused) {
-			told.Sentinel = refused.Sentinel
-		}
+// claimRefused is the status for a claim that was not granted. How the store is reached and
+// set up does not concern this server's callers: the event tells whom it does.
+func claimRefused(claim store.ClaimRequest, err error) error {
+	told := &store.Error{Sentinel: store.ErrUnavailable, Detail: "nothing was done; send the same request again", RetryAfter: retryAfter(err)}
+	switch {
+	case errors.Is(err, store.ErrInternal):
+		told.Sentinel = store.ErrInternal
+		err = told
+	case isSetUp(claim, err):
 		err = told
 	}
 	return storepb.ToStatus(err).Err()
+}
+
+// isSetUp reports whether a refusal is about this server and its store, not about the call.
+func isSetUp(claim store.ClaimRequest, err error) bool {
+	for _, sentinel := range [...]error{store.ErrUnavailable, store.ErrHomeUnreachable, store.ErrWrongRegion, store.ErrNamespaceUnknown} {
+		if errors.Is(err, sentinel) {
+			return true
+		}
+	}
+	// What is wrong with a valid claim is what the namespace demands of lease and entity, or
+	// the intent time, which is the caller's.
+	return errors.Is(err, store.ErrInvalidArgument) && claim.Validate() == nil && claim.IntentTime.IsZero()
 }
 
 // run runs the handler under the grant.

@@ -398,7 +398,10 @@ func TestFailOpenIsNotForRefusals(t *testing.T) {
 		{store.ErrFingerprintMismatch, codes.FailedPrecondition, "FINGERPRINT_MISMATCH", client.EventMismatch},
 		{store.ErrUnknownHistory, codes.FailedPrecondition, "UNKNOWN_HISTORY", client.EventRefused},
 		{store.ErrRecordCorrupt, codes.DataLoss, "RECORD_CORRUPT", client.EventRefused},
-		{store.ErrNamespaceUnknown, codes.NotFound, "NAMESPACE_UNKNOWN", client.EventRefused},
+		{store.ErrNamespaceUnknown, codes.Unavailable, "STORE_UNAVAILABLE", client.EventRefused},
+		{store.ErrWrongRegion, codes.Unavailable, "STORE_UNAVAILABLE", client.EventRefused},
+		{store.Refuse(store.ErrInvalidArgument, "lease 1h0m0s is longer than the 1m0s that namespace allows"), codes.Unavailable, "STORE_UNAVAILABLE", client.EventRefused},
+		{store.ErrKeyExpired, codes.FailedPrecondition, "KEY_EXPIRED", client.EventRefused},
 		{store.ErrStaleAttempt, codes.Aborted, "STALE_ATTEMPT", client.EventRefused},
 		{store.ErrQuota, codes.ResourceExhausted, "QUOTA", client.EventRefused},
 	} {
