@@ -49,7 +49,7 @@ func TestNamespaces(t *testing.T) {
 		t.Errorf("list:\n%s", list)
 	}
 	shop := s.run(t, "namespace", "get", "shop").ok(t)
-	for _, want := range []string{"week", "100h0m0s", "hold", "1m0s", "required", "3d until "} {
+	for _, want := range []string{"week", " 100h\n", "hold", " 1m\n", "required", "3d until "} {
 		if !strings.Contains(shop, want) {
 			t.Errorf("get does not show %q:\n%s", want, shop)
 		}
