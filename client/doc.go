@@ -17,7 +17,7 @@
 // What a program calls:
 //
 //   - do.go, do_options.go: [Do] and its options; value.go: values and requests as bytes.
-//   - guard.go: [Guard]; guard_options.go: its options; policy.go, declared.go: how a method is
+//   - guard.go: [Guard]; guard_options.go: its options; policy.go, recover.go: how a method is
 //     guarded; verify.go: [Guard.Verify]; guard_call.go: keys, owners, replays;
 //     guard_metadata.go: the response metadata that a repeat gets.
 //   - caller.go: [UnaryClientInterceptor].

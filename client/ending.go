@@ -87,6 +87,7 @@ var storedCodes = []codes.Code{
 type ending struct {
 	outcome *store.Outcome
 	effect  store.Effect // if there is no outcome
+	why     error        // what to tell of it, beside; may be nil
 }
 
 var unknown = ending{effect: store.EffectUnknown}

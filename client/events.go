@@ -35,7 +35,8 @@ const (
 	EventRecorded
 	// EventReleased: nothing happened, and the key was released.
 	EventReleased
-	// EventUnknown: what happened is not known, and the key was given up as that.
+	// EventUnknown: what happened is not known, and the key was given up as that. Err is
+	// that of a recover hook that could not find out.
 	EventUnknown
 	// EventNotRecorded: the caller was answered, but how the attempt ended is not stored yet.
 	// It goes on in the background and ends as one of the three before or the one after.

@@ -139,15 +139,11 @@ func ExampleRecoverCall() {
 	s, stop := memory()
 	defer stop()
 	const method = paymentsv1.PaymentsService_Charge_FullMethodName
-	policy, err := client.DeclaredPolicy(method)
-	if err != nil {
-		log.Fatal(err)
-	}
-	policy.Recover = client.RecoverCall(func(_ context.Context, req *paymentsv1.ChargeRequest, _ *client.Attempt) (*paymentsv1.ChargeResponse, bool, error) {
+	hook := client.RecoverCall(func(_ context.Context, req *paymentsv1.ChargeRequest, _ *client.Attempt) (*paymentsv1.ChargeResponse, bool, error) {
 		fmt.Println("looking up order", req.GetOrderId())
 		return receipt(1, req), true, nil
 	})
-	guard := client.NewGuard(s, client.NoOwner(), client.Method(method, policy))
+	guard := client.NewGuard(s, client.NoOwner(), client.RecoverMethod(method, hook)) // the rest the .proto declares
 	calls, stop := servePayments(grpc.NewServer(guard.ServerOptions()...), &provider{charge: func(context.Context, *paymentsv1.ChargeRequest) error {
 		fmt.Println("charging")
 		return status.Error(codes.Unavailable, "connection reset")

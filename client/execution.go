@@ -222,7 +222,7 @@ func (x *execution) recorded(end ending, err error) {
 	case end.effect == store.EffectNone:
 		x.tell(EventReleased, nil)
 	default:
-		x.tell(EventUnknown, nil)
+		x.tell(EventUnknown, end.why)
 	}
 }
 

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -231,11 +232,12 @@ func (c *guarded) run(ctx, acting context.Context, x *execution) (any, error) {
 
 // handle runs the recover hook, if there is reason to, and the handler.
 func (c *guarded) handle(ctx context.Context, a *Attempt) ending {
-	if found := c.method.policy.Recover; found != nil && a.Unsettled {
-		response, done, err := found(ctx, c.request, a)
-		if err != nil {
-			c.err = status.Errorf(codes.Unavailable, "an earlier attempt may have acted, and finding out failed: %v", err)
-			return unknown
+	hook := &c.method.policy.Recover
+	if a.Unsettled && hook.isSet() {
+		response, done, err := hook.find(ctx, c.request, a)
+		if err != nil { // of somebody further on, whom our callers need not know; the event tells
+			c.err = errNotFoundOut
+			return ending{effect: store.EffectUnknown, why: fmt.Errorf("the recover hook could not find out whether an earlier attempt acted: %w", err)}
 		}
 		if done {
 			return c.succeeded(response)
@@ -244,11 +246,12 @@ func (c *guarded) handle(ctx context.Context, a *Attempt) ending {
 	response, err := c.handler(ctx, c.request)
 	if err != nil {
 		c.err = unmarked(err)
-		inDoubt := a.Unsettled && c.method.policy.Recover == nil
-		return failed(err, c.method.policy.NoEffect, inDoubt)
+		return failed(err, c.method.policy.NoEffect, a.Unsettled && !hook.isSet())
 	}
 	return c.succeeded(response)
 }
+
+var errNotFoundOut = status.Error(codes.Unavailable, "an earlier attempt may have acted, and whether it did could not be found out; send the same request again later")
 
 func (c *guarded) succeeded(response any) ending {
 	c.response = response

@@ -22,6 +22,7 @@ type guardOptions struct {
 	owner     func(context.Context) (string, error)
 	noOwner   bool
 	methods   map[string]Policy
+	recovers  map[string]RecoverHook
 	unguarded map[string]bool
 	replay    []string
 	observe   bool
@@ -46,9 +47,16 @@ func Namespace(name string) GuardOption {
 }
 
 // Method guards a method, named like "/pay.v1.Payments/Charge". It wins over what the
-// .proto declares.
+// .proto declares, as a whole: nothing that is declared there counts then. To add a recover
+// hook to what is declared, use [RecoverMethod].
 func Method(name string, policy Policy) GuardOption {
 	return guardOption(func(o *guardOptions) { o.methods[name] = policy })
+}
+
+// RecoverMethod adds a recover hook, made by [RecoverCall], to a method that its .proto or
+// [Method] declares as guarded; the rest of its policy stays.
+func RecoverMethod(name string, hook RecoverHook) GuardOption {
+	return guardOption(func(o *guardOptions) { o.recovers[name] = hook })
 }
 
 // Unguarded declares methods that need no guard, so that [Guard.Verify] accepts them.
@@ -82,7 +90,7 @@ func Observe() GuardOption {
 }
 
 func newGuardOptions(opts []GuardOption) *guardOptions {
-	o := &guardOptions{namespace: store.DefaultNamespace, methods: map[string]Policy{}, unguarded: map[string]bool{}}
+	o := &guardOptions{namespace: store.DefaultNamespace, methods: map[string]Policy{}, recovers: map[string]RecoverHook{}, unguarded: map[string]bool{}}
 	for _, opt := range opts {
 		opt.applyGuard(o)
 	}

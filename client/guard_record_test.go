@@ -336,20 +336,46 @@ func TestRecoverHook(t *testing.T) {
 	}
 }
 
-// A hook for another type of request finds nothing out.
+// A hook for another type of request is found out before it is needed.
 func TestRecoverHookOfAnotherType(t *testing.T) {
-	hook := client.RecoverCall(func(context.Context, *testv1.RefundRequest, *client.Attempt) (*testv1.ChargeResponse, bool, error) {
-		return nil, true, nil
+	guarded(t, func(t *testing.T, r *rig) {
+		if got := r.once(); status.Code(got.err) != codes.FailedPrecondition || !strings.Contains(got.err.Error(), "RefundRequest") {
+			t.Error(got.err)
+		}
+		r.ran(0)
+	}, client.Method(chargeMethod, client.Policy{Recover: hookFor[*testv1.RefundRequest, *testv1.ChargeResponse]()}))
+}
+
+// What a recover hook was told by others does not reach this server's callers. The event has it.
+func TestRecoverHookFails(t *testing.T) {
+	cause := status.Error(codes.PermissionDenied, "provider at 10.0.0.7: bad password")
+	hook := client.RecoverCall(func(context.Context, *testv1.ChargeRequest, *client.Attempt) (*testv1.ChargeResponse, bool, error) {
+		return nil, false, cause
 	})
 	guarded(t, func(t *testing.T, r *rig) {
 		r.service.fails(errors.New("gone"))
 		r.once()
-		if got := r.once(); status.Code(got.err) != codes.Unavailable {
+		r.told(client.EventGranted, client.EventUnknown)
+		got := r.once()
+		if status.Code(got.err) != codes.Unavailable || strings.Contains(got.err.Error(), "10.0.0.7") {
 			t.Error(got.err)
 		}
-		r.ran(1)
-		r.state(store.StateInProgress)
-	}, client.Method(chargeMethod, client.Policy{Recover: hook}))
+		if last := r.events.list[1]; !errors.Is(last.Err, cause) {
+			t.Errorf("the event %v says %v", last.Kind, last.Err)
+		}
+		r.told(client.EventTakeover, client.EventUnknown)
+	}, client.RecoverMethod(chargeMethod, hook))
+}
+
+// RecoverMethod leaves the rest of the policy as it is declared.
+func TestRecoverMethodKeepsThePolicy(t *testing.T) {
+	hook := client.RecoverCall(func(context.Context, *testv1.TransferRequest, *client.Attempt) (*testv1.ChargeResponse, bool, error) {
+		return nil, false, nil
+	})
+	guarded(t, func(t *testing.T, r *rig) {
+		_, err := r.calls.Transfer(t.Context(), &testv1.TransferRequest{})
+		refused(t, err, codes.InvalidArgument, "KEY_REQUIRED") // its .proto requires it
+	}, client.RecoverMethod(transferMethod, hook))
 }
 
 // Case 38: the store is gone: closed unless a method asks for failing open.

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -44,23 +43,9 @@ type Policy struct {
 	// refuse it: UNAVAILABLE.
 	FailOpen bool
 	// Recover finds out what an earlier attempt did before the handler runs; see [RecoverCall].
+	// A policy given with [Method] replaces the declared one as a whole: [RecoverMethod] adds
+	// the hook to what the .proto declares.
 	Recover RecoverHook
-}
-
-// RecoverHook is made by [RecoverCall].
-type RecoverHook func(ctx context.Context, request any, a *Attempt) (response any, found bool, err error)
-
-// RecoverCall has find asked, whenever an earlier attempt may have acted, before the
-// handler runs; which it does only if nothing was found. find looks the effect up by the
-// caller's own reference. An error from it leaves what happened unknown.
-func RecoverCall[Request, Response proto.Message](find func(ctx context.Context, request Request, a *Attempt) (response Response, found bool, err error)) RecoverHook {
-	return func(ctx context.Context, request any, a *Attempt) (any, bool, error) {
-		req, ok := request.(Request)
-		if !ok {
-			return nil, false, fmt.Errorf("the recover hook is for a %T, the request is a %T", req, request)
-		}
-		return find(ctx, req, a)
-	}
 }
 
 // A method is a gRPC method and how it is guarded.
@@ -99,6 +84,9 @@ func newMethod(name string, o *guardOptions) (*method, error) {
 		}
 	default:
 		err = m.declaredInProto()
+	}
+	if err == nil {
+		err = m.addRecover(o)
 	}
 	if err == nil && m.guarded {
 		err = m.prepare()
@@ -207,6 +195,9 @@ func (m *method) prepare() error {
 	}
 	if slices.Contains(m.policy.NoEffect, codes.OK) {
 		return fmt.Errorf("OK cannot mean that nothing happened")
+	}
+	if err := m.policy.Recover.check(m.descriptor); err != nil {
+		return err
 	}
 	probe := store.ClaimRequest{Key: store.Key{Namespace: store.DefaultNamespace, ID: "x"}, AttemptID: "x", Lease: m.policy.Lease, Wait: m.policy.Wait}
 	if err := probe.Validate(); err != nil {

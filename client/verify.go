@@ -16,7 +16,7 @@ var infrastructure = []string{"grpc.health.v1.", "grpc.reflection.", "grpc.chann
 // Verify checks the guard against the services that are registered with a server, usually a
 // *grpc.Server. It names every method that nobody has declared guarded or unguarded, so
 // that none is left unguarded by mistake; every one that is declared guarded but cannot be;
-// and every method given to [Method] or [Unguarded] that does not exist.
+// and every method given to [Method], [RecoverMethod] or [Unguarded] that does not exist.
 func (g *Guard) Verify(server interface {
 	GetServiceInfo() map[string]grpc.ServiceInfo
 }) error {
@@ -29,8 +29,9 @@ func (g *Guard) Verify(server interface {
 			errs = append(errs, g.verifyMethod(name, m))
 		}
 	}
-	named := slices.Concat(slices.Collect(maps.Keys(g.options.methods)), slices.Collect(maps.Keys(g.options.unguarded)))
-	for _, name := range named {
+	named := slices.Concat(slices.Collect(maps.Keys(g.options.methods)), slices.Collect(maps.Keys(g.options.recovers)), slices.Collect(maps.Keys(g.options.unguarded)))
+	slices.Sort(named)
+	for _, name := range slices.Compact(named) {
 		if !registered[name] {
 			errs = append(errs, fmt.Errorf("method %s is not registered with the server; names are like /pay.v1.Payments/Charge", name))
 		}

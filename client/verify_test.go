@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/reflection"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/idemd/idemd/client"
 	testv1 "github.com/idemd/idemd/proto/idemd/test/v1"
@@ -60,6 +62,22 @@ func TestVerifyNamesWhatIsUndeclared(t *testing.T) {
 	equalLines(t, verify(t, declared, client.Owner(ownerOf)))
 }
 
+// hookFor is a recover hook for types, which finds nothing.
+func hookFor[Request, Response proto.Message]() client.RecoverHook {
+	return client.RecoverCall(func(context.Context, Request, *client.Attempt) (found Response, ok bool, err error) {
+		return found, false, nil
+	})
+}
+
+// A method has one recover hook.
+func TestVerifyTwoRecoverHooks(t *testing.T) {
+	hook := hookFor[*testv1.ChargeRequest, *testv1.ChargeResponse]()
+	declared := client.Unguarded(auditMethod, importMethod, watchMethod)
+	equalLines(t, verify(t, client.NoOwner(), declared, client.RecoverMethod(chargeMethod, hook)))
+	equalLines(t, verify(t, client.NoOwner(), declared, client.RecoverMethod(chargeMethod, hook),
+		client.Method(chargeMethod, client.Policy{Recover: hook})), chargeMethod+"|two recover hooks")
+}
+
 func TestVerifyNamesWhatIsWrong(t *testing.T) {
 	policy := func(p client.Policy) client.GuardOption { return client.Method(chargeMethod, p) }
 	for _, test := range []struct {
@@ -83,6 +101,12 @@ func TestVerifyNamesWhatIsWrong(t *testing.T) {
 		{"guarded stream", client.Method(importMethod, client.Policy{}), importMethod + "|both to Method and to Unguarded"},
 		{"no side effects", client.Method(balanceMethod, client.Policy{}), balanceMethod + "|NO_SIDE_EFFECTS"},
 		{"both", client.Method(auditMethod, client.Policy{}), auditMethod + "|both to Method and to Unguarded"},
+		{"recover hook for another request", policy(client.Policy{Recover: hookFor[*testv1.RefundRequest, *testv1.ChargeResponse]()}), chargeMethod + "|request type *testv1.RefundRequest|must be *testv1.ChargeRequest"},
+		{"recover hook for another response", client.RecoverMethod(refundMethod, hookFor[*testv1.RefundRequest, *testv1.RefundRequest]()), refundMethod + "|response type *testv1.RefundRequest|must be *testv1.ChargeResponse"},
+		{"recover hook for any request", policy(client.Policy{Recover: hookFor[proto.Message, *testv1.ChargeResponse]()}), chargeMethod + "|request type"},
+		{"no recover hook", client.RecoverMethod(chargeMethod, client.RecoverHook{}), chargeMethod + "|given no hook"},
+		{"recover hook where nothing is guarded", client.RecoverMethod(auditMethod, hookFor[*testv1.ChargeRequest, *testv1.ChargeResponse]()), auditMethod + "|nothing declares it guarded"},
+		{"recover hook of no method", client.RecoverMethod("/idemd.test.v1.PaymentService/Nothing", hookFor[*testv1.ChargeRequest, *testv1.ChargeResponse]()), "Nothing|not registered"},
 		{"namespace", client.Namespace("No Such"), "namespace must be"},
 		{"cookie", client.ReplayMetadata("Set-Cookie"), "set-cookie|credential"},
 		{"authorization", client.ReplayMetadata("authorization"), "authorization|credential"},

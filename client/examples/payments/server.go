@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -49,13 +50,12 @@ func newServer(s store.Store, p provider, g guarding) (*grpc.Server, error) {
 		pb.RegisterPaymentsServiceServer(server, service)
 		return server, nil
 	}
-	policy, err := policyOf(service, g)
-	if err != nil {
-		return nil, err
+	opts := []client.GuardOption{client.Owner(account)} // the .proto says the rest
+	if g.recover {
+		opts = append(opts, client.RecoverMethod(charge, client.RecoverCall(service.findCharge)))
 	}
-	opts := []client.GuardOption{
-		client.Owner(account),
-		client.Method(pb.PaymentsService_Charge_FullMethodName, policy),
+	if g.lease != 0 || g.hold {
+		opts = append(opts, client.Method(charge, policyOf(g)))
 	}
 	if g.observe {
 		opts = append(opts, client.Observe())
@@ -69,17 +69,16 @@ func newServer(s store.Store, p provider, g guarding) (*grpc.Server, error) {
 	return server, guard.Verify(server)
 }
 
-// policyOf is what the .proto declares, and what only code can say.
-func policyOf(service *payments, g guarding) (client.Policy, error) {
-	policy, err := client.DeclaredPolicy(pb.PaymentsService_Charge_FullMethodName)
-	if g.recover {
-		policy.Recover = client.RecoverCall(service.findCharge)
+const charge = pb.PaymentsService_Charge_FullMethodName
+
+// policyOf is what the .proto declares but for what the flags say: a policy that is given in
+// code replaces the declared one as a whole.
+func policyOf(g guarding) client.Policy {
+	const declared = 10 * time.Second
+	return client.Policy{
+		Required: true, Lease: cmp.Or(g.lease, declared), Wait: declared, Hold: g.hold,
+		FingerprintExclude: []string{"trace_id"},
 	}
-	if g.lease != 0 {
-		policy.Lease = g.lease
-	}
-	policy.Hold = policy.Hold || g.hold
-	return policy, err
 }
 
 type serverFlags struct {
