@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,6 +29,11 @@ type benchCmd struct {
 	OutcomeBytes int      `default:"128" help:"Size of an outcome's body (${default})."`
 	Dir          string   `default:"." type:"existingdir" help:"Where to make the temporary data directory: the disk that is measured."`
 	Output       string   `short:"o" enum:"text,json" default:"text" help:"text or json."`
+}
+
+// Help is called by kong.
+func (c *benchCmd) Help() string {
+	return "It takes about 2 × (1 + ops × concurrencies) × (1 + rounds) × duration: as it is, two and a half minutes. Interrupted, it shows what was measured until then."
 }
 
 // Validate is called by kong.
@@ -66,11 +72,12 @@ func (c *benchCmd) Run(s *session) (err error) {
 	options := bench.Options{
 		Addr: c.Addr, Namespace: c.Namespace, Duration: time.Duration(c.Duration), Rounds: c.Rounds,
 		Conns: c.Conns, OutcomeBytes: c.OutcomeBytes,
-		Progress: func(text string) { fmt.Fprintf(s.stderr, "measuring %s\n", text) },
 	}
 	defer func() {
 		for _, child := range slices.Backward(options.Children) {
-			err = errors.Join(err, child.Stop())
+			if stopErr := child.Stop(); s.ctx.Err() == nil { // else the signal may have reached it too
+				err = errors.Join(err, stopErr)
+			}
 		}
 	}()
 	if err := c.startServers(s, &options, filepath.Join(dir, "data")); err != nil {
@@ -86,15 +93,38 @@ func (c *benchCmd) Run(s *session) (err error) {
 	}
 	report.SyncP50 = float64(sync.Nanoseconds()) / 1000
 
-	options.Ops, options.Callers = []string{"claim"}, []int{1}
-	if report.Lone, err = bench.Run(s.ctx, options); err != nil {
-		return benchError(&options, err)
+	err = c.measure(s, options, &report)
+	if s.ctx.Err() != nil {
+		err = errors.New("interrupted: what was measured until then is shown")
+	} else if err != nil {
+		err = benchError(&options, err)
 	}
-	options.Ops, options.Callers = c.Ops, c.Concurrency
-	if report.Rows, err = bench.Run(s.ctx, options); err != nil {
-		return benchError(&options, err)
+	return errors.Join(err, c.show(s, &report))
+}
+
+// measure fills the report as far as it comes. Text is shown row by row, as the rows come.
+func (c *benchCmd) measure(s *session, o bench.Options, report *benchReport) (err error) {
+	lone, all := o, o
+	lone.Ops, lone.Callers = []string{"claim"}, []int{1}
+	all.Ops, all.Callers = c.Ops, c.Concurrency
+	fmt.Fprintf(s.stderr, "this takes about %.0f s\n", (lone.Takes() + all.Takes()).Seconds())
+
+	number := 0
+	progress := func(text string) {
+		number++
+		fmt.Fprintf(s.stderr, "measuring %d of %d: %s\n", number, lone.Comparisons()+all.Comparisons(), text)
 	}
-	return c.show(s, &report)
+	lone.Progress, all.Progress = progress, progress
+	if c.Output == "text" {
+		measured := func(rows []bench.Row) { benchRows(s.stdout, rows) }
+		lone.Measured, all.Measured = measured, measured
+		fmt.Fprintf(s.stdout, benchColumns, "OP", "CALLERS", "OPS/S", "P50", "P99", "OF BARE", "CPU/OP", "OPS/SYNC")
+	}
+	if report.Lone, err = bench.Run(s.ctx, lone); err != nil {
+		return err
+	}
+	report.Rows, err = bench.Run(s.ctx, all)
+	return err
 }
 
 // startServers starts what is measured and what it is compared with, each in a process of
@@ -146,9 +176,11 @@ func benchError(o *bench.Options, err error) error {
 	return asked.explain(refused.GRPCStatus().Err(), o.Duration)
 }
 
-func benchText(p *page, r *benchReport) {
-	p.line("OP\tCALLERS\tOPS/S\tP50\tP99\tOF BARE\tCPU/OP\tOPS/SYNC")
-	for _, row := range slices.Concat(r.Lone, r.Rows) {
+// benchColumns are as wide as what they hold: rows are shown before the next are known.
+const benchColumns = "%-21s  %7s  %6s  %9s  %9s  %7s  %8s  %8s\n"
+
+func benchRows(w io.Writer, rows []bench.Row) {
+	for _, row := range rows {
 		op := row.Op
 		if row.Of != "" {
 			op = fmt.Sprintf("%s (%s)", row.Op, row.Of)
@@ -157,16 +189,24 @@ func benchText(p *page, r *benchReport) {
 		if row.OpsPerSync > 0 {
 			perSync = fmt.Sprintf("%.1f", row.OpsPerSync)
 		}
-		p.line("%s\t%d\t%.0f\t%.0f µs\t%.0f µs\t%.2f\t%.0f µs\t%s",
-			op, row.Callers, row.PerSecond, row.P50, row.P99, row.RatioToBare, row.CPU, perSync)
+		fmt.Fprintf(w, benchColumns, op, fmt.Sprint(row.Callers), fmt.Sprintf("%.0f", row.PerSecond),
+			fmt.Sprintf("%.0f µs", row.P50), fmt.Sprintf("%.0f µs", row.P99), fmt.Sprintf("%.2f", row.RatioToBare),
+			fmt.Sprintf("%.0f µs", row.CPU), perSync)
 	}
-	bare, lone := r.Lone[0], r.Lone[1]
+}
+
+// benchText explains the rows.
+func benchText(p *page, r *benchReport) {
 	p.line("")
 	p.line("target: %s", r.Target)
 	p.line("bare (X): the same messages as in X, answered from memory by a gRPC server; one op is one call")
-	p.line("of bare: ops/s × calls per op ÷ bare calls/s, the median over the rounds; so a pair is held against half the bare rate, a wait against a third")
+	p.line("of bare: ops/s × calls per op ÷ bare calls/s, the median over the rounds; so a pair is held against half the bare rate, a wait against a third; ops/s are medians of their own, so their quotient is not quite that ratio")
 	p.line("guarded: a call of a gRPC server with a guard in front, which asks idemd twice, and once for a replay; held against bare calls of the same server without it")
 	p.line("cpu/op: user and system time of caller and server together")
+	if len(r.Lone) == 0 { // interrupted before
+		return
+	}
+	bare, lone := r.Lone[0], r.Lone[1]
 	p.line("lone claim: p50 %.0f µs = bare %.0f µs + %.1f × fdatasync (p50 %.0f µs)",
 		lone.P50, bare.P50, (lone.P50-bare.P50)/r.SyncP50, r.SyncP50)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"slices"
@@ -77,10 +78,46 @@ func TestBenchText(t *testing.T) {
 	}
 }
 
+// TestBenchInterrupted checks that what was measured is not lost.
+func TestBenchInterrupted(t *testing.T) {
+	exe, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, output := range []string{"text", "json"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		var stdout, stderr strings.Builder
+		progress := writerFunc(func(text []byte) (int, error) {
+			if strings.Contains(string(text), "3 of 3") {
+				cancel()
+			}
+			return stderr.Write(text)
+		})
+		p := program{name: "idemd", exe: exe, exit: exitUnexpectedly(t)}
+		code := p.Run(ctx, benchArgs(t.TempDir(), "--ops=pair", "--output="+output), strings.NewReader(""), &stdout, progress)
+		if code != exitFailed || !strings.HasPrefix(stderr.String(), "this takes about 0 s\nmeasuring 1 of 3: ") || !strings.HasSuffix(stderr.String(), "\nidemd: interrupted: what was measured until then is shown\n") {
+			t.Errorf("%s: exit code %d, %s", output, code, stderr.String())
+		}
+		for _, want := range map[string][]string{
+			"text": {"OP ", "\nclaim ", "\nbare (pair) ", "\npair ", "lone claim: p50 "},
+			"json": {`"lone_claim":[{`},
+		}[output] {
+			if !strings.Contains(stdout.String(), want) {
+				t.Errorf("%s: no %q in\n%s", output, want, stdout.String())
+			}
+		}
+		cancel()
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(text []byte) (int, error) { return f(text) }
+
 func TestBenchOfNoServer(t *testing.T) {
 	addr := freeAddr(t)
 	r := run(t, benchArgs(t.TempDir(), "--addr="+addr)...)
-	_, line, _ := strings.Cut(r.stderr, "\n") // after the progress
+	_, line, _ := strings.Cut(r.stderr, "1 of 13: claim, 1 callers\n") // after the progress
 	if r.code != exitNoAnswer || strings.Count(line, addr) != 1 || strings.Count(line, "\n") != 1 || strings.Contains(line, "code =") {
 		t.Errorf("exit code %d, %q", r.code, r.stderr)
 	}

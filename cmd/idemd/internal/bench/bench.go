@@ -45,6 +45,17 @@ type Options struct {
 	Children []*Child
 	// Progress, if not nil, is told what is about to be measured.
 	Progress func(text string)
+	// Measured, if not nil, is told each pair of rows as soon as there is one.
+	Measured func(rows []Row)
+}
+
+// Comparisons is how many times idemd is held against the bare server.
+func (o *Options) Comparisons() int { return len(o.Ops) * len(o.Callers) }
+
+// Takes is about how long Run takes: each comparison has one round more than is counted, to
+// warm up, and each round two sides.
+func (o *Options) Takes() time.Duration {
+	return time.Duration(o.Comparisons()*2*(o.Rounds+1)) * o.Duration
 }
 
 // Row is one line of the result.
@@ -68,7 +79,8 @@ type Row struct {
 	OpsPerSync float64 `json:"operations_per_sync,omitempty"`
 }
 
-// Run measures every operation with every number of callers.
+// Run measures every operation with every number of callers. With an error it returns what
+// was measured before.
 func Run(ctx context.Context, o Options) ([]Row, error) {
 	sides := map[string]*side{}
 	for _, addr := range []string{o.Addr, o.Bare, o.Guarded} {
@@ -91,7 +103,10 @@ func Run(ctx context.Context, o Options) ([]Row, error) {
 			}
 			pair, err := c.run(ctx)
 			if err != nil {
-				return nil, fmt.Errorf("%s with %d callers: %w", name, callers, err)
+				return rows, fmt.Errorf("%s with %d callers: %w", name, callers, err)
+			}
+			if o.Measured != nil {
+				o.Measured(pair)
 			}
 			rows = append(rows, pair...)
 		}
