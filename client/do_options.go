@@ -28,7 +28,9 @@ func Lease(d time.Duration) DoOption {
 }
 
 // Hold asks that nobody acts after this attempt if what it did is unknown, before a person
-// has settled it. Without it the namespace's lapse policy stands.
+// has settled it. Without it the namespace's lapse policy stands. That is often: a caller
+// whose deadline passes, or who goes away, ends whoever acts with an error that proves
+// nothing, and the key needs a person then. So give callers more time than acting takes.
 func Hold() DoOption {
 	return doOption(func(o *doOptions) { o.claim.Hold = true })
 }

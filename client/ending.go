@@ -17,7 +17,9 @@ import (
 // NoEffect marks an error with which nothing happened: the key is released, and the next
 // claimer is granted it as new. Say so only if you know. A connection that dropped, a
 // deadline that passed or a panic proves nothing. Of several errors in one, as [errors.Join]
-// makes it, each must be marked.
+// makes it, each must be marked. An interceptor between the guard and the handler that makes
+// another error of it, to map its code for example, takes the mark off: let it pass marked
+// errors on as they are, wrap them, or mark its own.
 //
 // The marked error unwraps to err, and keeps its gRPC status. NoEffect(nil) is nil. The mark
 // is about one intent: [Do] and [Guard] return the error without it to their callers, who

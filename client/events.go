@@ -27,8 +27,8 @@ const (
 	EventStoreDown
 	// EventFailedOpen: the store did not answer, and the call acted without a guard.
 	EventFailedOpen
-	// EventNoKey: the call carried no key. It was refused where one is required, and acted
-	// without a guard where not.
+	// EventNoKey: the call carried no key. It was refused where one is required, and Err is
+	// [store.ErrKeyRequired] then; it acted without a guard where not.
 	EventNoKey
 
 	// EventRecorded: the outcome is stored.

@@ -157,7 +157,7 @@ func notGranted(answer store.ClaimAnswer) error {
 			RetryAfter: answer.InProgress.RetryAfter,
 		}
 	case answer.Unresolved != nil:
-		return store.Refuse(store.ErrKeyUnresolved, "an attempt lapsed and the key is held; nobody acts before its holder or an operator settles it")
+		return store.Refuse(store.ErrKeyUnresolved, "an attempt lapsed and the key is held: its holder may still report, else an operator settles it")
 	default:
 		return store.Refuse(store.ErrInternal, "the claim got an answer that this client does not know")
 	}

@@ -141,10 +141,11 @@ func (c *guarded) prepare(ctx context.Context) (*execution, error) {
 	err := c.readRequest(ctx, &x.request)
 	switch {
 	case errors.Is(err, errNoKey):
-		x.tell(EventNoKey, nil)
 		if !p.Required {
+			x.tell(EventNoKey, nil)
 			return nil, nil
 		}
+		x.tell(EventNoKey, err)
 	case err != nil:
 		x.tell(EventRefused, err)
 	default:

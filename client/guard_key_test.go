@@ -56,6 +56,9 @@ func TestKeyOfTheCall(t *testing.T) {
 					if test.reason == "KEY_REQUIRED" {
 						want = client.EventNoKey
 					}
+					if r.events.list[0].Err == nil {
+						t.Error("the event does not say why it was refused")
+					}
 					r.told(want)
 					return
 				}
@@ -77,6 +80,9 @@ func TestKeyIsNotRequired(t *testing.T) {
 	guarded(t, func(t *testing.T, r *rig) {
 		for range 2 {
 			r.ok(r.charge(&testv1.ChargeRequest{}), "receipt-1", false)
+			if err := r.events.list[0].Err; err != nil {
+				t.Errorf("the event of a call that ran says %v", err)
+			}
 			r.told(client.EventNoKey)
 		}
 		r.ran(2)
@@ -151,7 +157,10 @@ func TestHeldKey(t *testing.T) {
 		}
 		for range 2 {
 			_, err := r.calls.Transfer(t.Context(), req)
-			refused(t, err, codes.FailedPrecondition, "KEY_UNRESOLVED")
+			st := refused(t, err, codes.FailedPrecondition, "KEY_UNRESOLVED")
+			if !strings.HasSuffix(st.Message(), "an attempt lapsed and the key is held: its holder may still report, else an operator settles it") {
+				t.Error(st.Message())
+			}
 		}
 		r.ran(1)
 		r.told(client.EventGranted, client.EventUnknown, client.EventUnresolved, client.EventUnresolved)

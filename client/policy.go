@@ -26,7 +26,8 @@ import (
 type Policy struct {
 	// Required refuses calls without a key. Without it they act unguarded, and are counted.
 	Required bool
-	// Lease, Hold and Wait are as the options of [Do] of these names.
+	// Lease, Hold and Wait are as the options of [Do] of these names. With Hold, a caller
+	// whose deadline ends a handler leaves a key that needs a person.
 	Lease time.Duration
 	Hold  bool
 	Wait  time.Duration

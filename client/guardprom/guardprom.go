@@ -19,6 +19,7 @@ type Metrics struct {
 //
 //   - idemd_guard_events_total (namespace, scope, event, observed): see [client.EventKind].
 //     Watch mismatch, unresolved, store_down, failed_open, recording_failed, lease_lost.
+//     A call without a key counts as no_key if it ran, and as no_key_refused if not.
 //   - idemd_guard_repeat_age_seconds (namespace, scope): how old the outcome of a repeat was.
 //   - idemd_guard_repeat_age_ratio (namespace, scope): the same as a fraction of retention;
 //     near 1 means that retention is too short.
@@ -44,13 +45,22 @@ func New(registerer prometheus.Registerer) (*Metrics, error) {
 	return m, nil
 }
 
+// nameOf is an event's label. Of calls without a key, those that ran and those that were
+// refused ask for different things.
+func nameOf(e client.Event) string {
+	if e.Kind == client.EventNoKey && e.Err != nil {
+		return "no_key_refused"
+	}
+	return e.Kind.String()
+}
+
 // Count counts one event. It may be called by any number of goroutines.
 func (m *Metrics) Count(e client.Event) {
 	observed := "false"
 	if e.Observed {
 		observed = "true"
 	}
-	m.events.WithLabelValues(e.Namespace, e.Scope, e.Kind.String(), observed).Inc()
+	m.events.WithLabelValues(e.Namespace, e.Scope, nameOf(e), observed).Inc()
 	if e.Kind != client.EventReplayed {
 		return
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/idemd/idemd/client"
 	"github.com/idemd/idemd/client/guardprom"
+	"github.com/idemd/idemd/store"
 )
 
 func TestCount(t *testing.T) {
@@ -25,10 +26,14 @@ func TestCount(t *testing.T) {
 			Age: 30 * time.Minute, Retention: time.Hour,
 		})
 	}
+	m.Count(client.Event{Kind: client.EventNoKey, Namespace: "pay", Scope: "/pay.v1.Pay/Charge"})
+	m.Count(client.Event{Kind: client.EventNoKey, Namespace: "pay", Scope: "/pay.v1.Pay/Charge", Err: store.ErrKeyRequired})
 	want := `
 # HELP idemd_guard_events_total What became of guarded calls.
 # TYPE idemd_guard_events_total counter
 idemd_guard_events_total{event="granted",namespace="pay",observed="false",scope="/pay.v1.Pay/Charge"} 1
+idemd_guard_events_total{event="no_key",namespace="pay",observed="false",scope="/pay.v1.Pay/Charge"} 1
+idemd_guard_events_total{event="no_key_refused",namespace="pay",observed="false",scope="/pay.v1.Pay/Charge"} 1
 idemd_guard_events_total{event="replayed",namespace="pay",observed="true",scope="/pay.v1.Pay/Charge"} 2
 `
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "idemd_guard_events_total"); err != nil {
