@@ -15,8 +15,8 @@ import (
 
 // The README marks what is tested with a comment in the line before a code block, which
 // no reader sees: `<!-- tour -->` for commands with their output, `<!-- compile -->` for
-// Go programs.
-var readmeBlock = regexp.MustCompile("(?m)^<!-- (tour|compile) -->\n```[a-z]+\n((?:[^`]|`[^`])*?)^```$")
+// Go programs, `<!-- script -->` for a script that cron starts.
+var readmeBlock = regexp.MustCompile("(?m)^<!-- (tour|compile|script) -->\n```[a-z]+\n((?:[^`]|`[^`])*?)^```$")
 
 func readmeBlocks(t *testing.T, kind string) []string {
 	t.Helper()
@@ -155,6 +155,33 @@ func TestReadmeCompiles(t *testing.T) {
 		}
 		if out, err := exec.Command("go", "vet", path).CombinedOutput(); err != nil {
 			t.Errorf("program %d: %v\n%s\n%s", i+1, err, out, source)
+		}
+	}
+}
+
+// TestReadmeScript runs the script of the README as cron does, with a job that fails or not
+// and a check that finds its work or not.
+func TestReadmeScript(t *testing.T) {
+	server := serve(t, t.TempDir())
+	sh := startShell(t)
+	script := filepath.Join(t.TempDir(), "script")
+	if err := os.WriteFile(script, []byte(readmeBlocks(t, "script")[0]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sh.run(t, `export IDEMD_ADDR=`+server.addr+`; printf '#!/bin/sh\necho ran; [ -e works ]' >make-report; printf '#!/bin/sh\n[ -e found ]' >check-report; chmod +x *-report`, "")
+	for _, step := range []struct{ before, want string }{
+		{"true", "exit code 1, ran 1"},
+		{"touch works", "exit code 0, ran 1"},                 // checked first: nothing found
+		{"true", "exit code 0, ran 0"},                        // done
+		{"export IDEMD_NAMESPACE=shop", "exit code 1, ran 0"}, // refused: there is no such namespace
+		{"bin/idemd namespace create shop; rm works", "exit code 1, ran 1"},
+		{"touch found", "exit code 0, ran 0"}, // checked first: it had been done
+		{"rm found", "exit code 0, ran 0"},
+	} {
+		sh.run(t, step.before, "")
+		got := sh.run(t, `sh `+script+` >out 2>&1; echo "exit code $?, ran $(grep -c '^ran$' out)"`, "")
+		if got != step.want+"\n" {
+			t.Errorf("after %q: %swant %s\n%s", step.before, got, step.want, sh.run(t, "cat out", ""))
 		}
 	}
 }
