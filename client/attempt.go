@@ -51,7 +51,10 @@ func (a *Attempt) DownstreamKey(step string) string {
 type attemptKey struct{}
 
 // AttemptFrom returns the attempt in which the function with this context runs. It is
-// false in code that idemd does not guard.
+// false, and the attempt nil, in code that idemd does not guard: in a handler whose call
+// carries no key, or whose guard fails open. Under [Observe] there is one if the key was
+// granted, and none for what would have been refused or answered with what is stored. So
+// look at ok before using the attempt.
 func AttemptFrom(ctx context.Context) (*Attempt, bool) {
 	a, ok := ctx.Value(attemptKey{}).(*Attempt)
 	return a, ok

@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"reflect"
 	"sync"
 	"testing"
@@ -122,6 +123,22 @@ func (l *eventLog) take() []client.EventKind {
 	}
 	l.list = nil
 	return kinds
+}
+
+// says checks the errors of the events since the last take.
+func (l *eventLog) says(t *testing.T, want ...error) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.list) != len(want) {
+		t.Errorf("%d events, want %d", len(l.list), len(want))
+		return
+	}
+	for i, e := range l.list {
+		if !errors.Is(e.Err, want[i]) {
+			t.Errorf("%v says %v, want %v", e.Kind, e.Err, want[i])
+		}
+	}
 }
 
 // equalValues compares messages as messages.

@@ -29,7 +29,7 @@ type Result[T any] struct {
 // nil means that there is none to compare.
 //
 // T is what fn returns, and what a repeat reads back: any type but an interface or
-// a dynamic message, of which nobody could tell what was in it.
+// a dynamic message, of which nobody could tell what was in it, a func or a channel.
 //
 // fn runs while the lease lasts, which is renewed for it; when the lease is lost its context
 // is cancelled with [ErrLeaseLost]. If [Attempt.Unsettled] is set, an earlier attempt may

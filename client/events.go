@@ -13,7 +13,9 @@ const (
 	EventGranted EventKind = iota + 1
 	// EventTakeover: an earlier attempt may have acted; the call was told to check first.
 	EventTakeover
-	// EventReplayed: a repeat was caught and got the stored outcome.
+	// EventReplayed: a repeat was caught and got the stored outcome. Err is
+	// [store.ErrOutcomeOmitted] if that was stored without its body, so that the repeat was
+	// told only how it ended.
 	EventReplayed
 	// EventInProgress: a repeat was caught while another attempt held the key.
 	EventInProgress
@@ -31,7 +33,9 @@ const (
 	// [store.ErrKeyRequired] then; it acted without a guard where not.
 	EventNoKey
 
-	// EventRecorded: the outcome is stored.
+	// EventRecorded: the outcome is stored. Err is [store.ErrOutcomeTooLarge] if it was too
+	// large and so is without its body, which no repeat gets; [store.ErrOutcomeOmitted] if
+	// it could not be encoded.
 	EventRecorded
 	// EventReleased: nothing happened, and the key was released.
 	EventReleased

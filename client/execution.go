@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -217,6 +218,8 @@ func (x *execution) recorded(end ending, err error) {
 	switch {
 	case err != nil:
 		x.tell(EventRecordingFailed, err)
+	case end.outcome != nil && end.outcome.BodyOmitted:
+		x.tell(EventRecorded, cmp.Or(end.why, store.ErrOutcomeOmitted))
 	case end.outcome != nil:
 		x.tell(EventRecorded, nil)
 	case end.effect == store.EffectNone:
@@ -237,7 +240,7 @@ func (x *execution) notifyClaim(ctx context.Context, answer store.ClaimAnswer, e
 	case err != nil:
 		x.tell(EventRefused, err)
 	case answer.Completed != nil:
-		x.report(Event{Kind: EventReplayed, Age: answer.Completed.Age, Retention: answer.Completed.Retention})
+		x.report(replayed(answer.Completed))
 	case answer.Granted != nil && answer.Granted.Unsettled:
 		x.tell(EventTakeover, nil)
 	case answer.Granted != nil:
@@ -250,6 +253,14 @@ func (x *execution) notifyClaim(ctx context.Context, answer store.ClaimAnswer, e
 	if answer.FingerprintIncomparable {
 		x.tell(EventIncomparable, nil)
 	}
+}
+
+func replayed(c *store.Completed) Event {
+	e := Event{Kind: EventReplayed, Age: c.Age, Retention: c.Retention}
+	if c.Outcome.BodyOmitted {
+		e.Err = store.ErrOutcomeOmitted
+	}
+	return e
 }
 
 func (x *execution) tell(kind EventKind, err error) {

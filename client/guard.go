@@ -24,7 +24,7 @@ import (
 // with a key runs the handler, and how that ended is stored: see [Do] for what the ends
 // mean. A repeat gets the same status, details and response, the metadata that
 // [ReplayMetadata] lists, and the header "idempotency-replayed: true"; the handler does not
-// run. A handler finds its [Attempt] with [AttemptFrom].
+// run. A handler finds its [Attempt] with [AttemptFrom], which says when there is none.
 //
 // Refusals are statuses with a google.rpc.ErrorInfo of domain "idemd": ABORTED
 // KEY_IN_PROGRESS, FAILED_PRECONDITION KEY_UNRESOLVED, FINGERPRINT_MISMATCH or KEY_EXPIRED,
@@ -286,7 +286,8 @@ func (c *guarded) observe(ctx context.Context) (any, error) {
 		x.noticeLoss(acting)
 		x.settleLater(ctx, end)
 	}()
-	sent := captureMetadata(ctx, c.guard.options.replay)
+	// The handler finds its attempt as it will once the guard enforces; the lease does not end it.
+	sent := captureMetadata(context.WithValue(ctx, attemptKey{}, x.attempt), c.guard.options.replay)
 	response, err := c.handler(sent.context, c.request)
 	if err != nil {
 		end = failed(err, c.method.policy.NoEffect, x.attempt.Unsettled)

@@ -171,8 +171,9 @@ func TestObserveStoreDown(t *testing.T) {
 func TestObserveThenEnforce(t *testing.T) {
 	observed(t, func(t *testing.T, r *rig) {
 		r.service.does(func(ctx context.Context) (*testv1.ChargeResponse, error) {
-			if _, guarded := client.AttemptFrom(ctx); guarded {
-				t.Error("an attempt, although nothing is enforced")
+			a, ok := client.AttemptFrom(ctx)
+			if !ok || a.Fence != r.record().Fence || a.DownstreamKey("x") == "" {
+				t.Errorf("the handler finds the attempt %+v, %v", a, ok)
 			}
 			return &testv1.ChargeResponse{Receipt: "r"}, grpc.SetHeader(ctx, metadata.Pairs("location", "/1"))
 		})
@@ -273,5 +274,44 @@ func TestObserveKeepsTheLease(t *testing.T) {
 		})
 		r.ok(r.once(), "", false)
 		r.saw(client.EventGranted, client.EventLeaseLost, client.EventRecorded)
+	})
+}
+
+// A call that would not have been granted has no attempt: it runs, and nothing is its own.
+func TestObserveAttempts(t *testing.T) {
+	observed(t, func(t *testing.T, r *rig) {
+		var got []bool
+		r.service.does(func(ctx context.Context) (*testv1.ChargeResponse, error) {
+			a, ok := client.AttemptFrom(ctx)
+			if ok != (a != nil) {
+				t.Errorf("%v, and %v", a, ok)
+			}
+			got = append(got, ok)
+			return &testv1.ChargeResponse{}, nil
+		})
+		r.once()
+		synctest.Wait()
+		r.once()                          // would have been replayed
+		r.charge(&testv1.ChargeRequest{}) // no key
+		r.store.fail("claim", store.ErrUnavailable)
+		r.once()
+		if !slices.Equal(got, []bool{true, false, false, false}) {
+			t.Errorf("attempts: %v", got)
+		}
+	})
+}
+
+// A response that is too large is reported as such, by the call and by its repeat.
+func TestObserveTooLarge(t *testing.T) {
+	observed(t, func(t *testing.T, r *rig) {
+		r.service.does(func(context.Context) (*testv1.ChargeResponse, error) {
+			return &testv1.ChargeResponse{Body: make([]byte, store.MaxOutcomeBytes)}, nil
+		})
+		for range 2 {
+			r.once()
+			synctest.Wait()
+		}
+		r.events.says(t, nil, store.ErrOutcomeTooLarge, store.ErrOutcomeOmitted)
+		r.saw(client.EventGranted, client.EventRecorded, client.EventReplayed)
 	})
 }

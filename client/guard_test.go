@@ -477,6 +477,7 @@ func TestCase32TooLarge(t *testing.T) {
 		for range 2 {
 			refused(t, r.once().err, codes.FailedPrecondition, "OUTCOME_OMITTED")
 		}
+		r.events.says(t, nil, store.ErrOutcomeTooLarge, store.ErrOutcomeOmitted, store.ErrOutcomeOmitted)
 		r.ran(1)
 		if o := r.record().Outcome; !o.BodyOmitted || len(o.Body) != 0 {
 			t.Errorf("stored %d bytes, %v", len(o.Body), o.BodyOmitted)

@@ -63,7 +63,7 @@ func (e *ending) shorten() bool {
 		short.Header, short.Trailer = nil, nil
 		e.outcome = &short
 	case !o.BodyOmitted:
-		e.outcome = withoutBody(o)
+		e.outcome, e.why = withoutBody(o), store.ErrOutcomeTooLarge
 	default:
 		return false
 	}
@@ -98,7 +98,8 @@ func (x *execution) recordLater(ctx context.Context, end ending, failed error) {
 		defer x.lease.stop()
 		ctx, cancel := context.WithTimeout(onItsOwn(ctx), recordFor)
 		defer cancel()
-		x.recorded(end, persist(ctx, failed, end.again, func(ctx context.Context) error { return x.send(ctx, &end) }))
+		err := persist(ctx, failed, end.again, func(ctx context.Context) error { return x.send(ctx, &end) })
+		x.recorded(end, err)
 	}
 	if !end.room().run(end.size(), recording) {
 		x.lease.stop()

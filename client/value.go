@@ -25,11 +25,12 @@ const (
 func checkValueType[T any]() error {
 	t := reflect.TypeFor[T]()
 	_, dynamic := any(*new(T)).(*dynamicpb.Message)
-	if t.Kind() != reflect.Interface && !dynamic {
+	unreadable := dynamic || t.Kind() == reflect.Interface || t.Kind() == reflect.Func || t.Kind() == reflect.Chan
+	if !unreadable {
 		return nil
 	}
 	return store.Refuse(store.ErrInvalidArgument,
-		fmt.Sprintf("Do cannot read a value back as %v, which does not say what is in it; let its function return a generated message, []byte, string or struct", t))
+		fmt.Sprintf("Do cannot read a value back as %v, which cannot be stored or does not say what is in it; let its function return a generated message, []byte, string or struct", t))
 }
 
 // encode makes an outcome of a value. One that cannot be encoded is stored without a body:
@@ -107,7 +108,7 @@ func decodeInto[T any](value *T, o *store.Outcome) error {
 }
 
 func outcomeOmitted() error {
-	return store.Refuse(store.ErrOutcomeOmitted, "it was carried out, but what came of it was too large to store; find it out by your own reference")
+	return store.Refuse(store.ErrOutcomeOmitted, "it was carried out, but what came of it could not be stored: it was too large, or could not be encoded; find it out by your own reference")
 }
 
 func checkType(o *store.Outcome, want string) error {

@@ -45,6 +45,8 @@ func TestDoOfAnUnreadableType(t *testing.T) {
 	t.Run("message", refusedByDo[proto.Message])
 	t.Run("any", refusedByDo[any])
 	t.Run("error", refusedByDo[error])
+	t.Run("func", refusedByDo[func()])
+	t.Run("channel", refusedByDo[chan int])
 	t.Run("dynamic message", refusedByDo[*dynamicpb.Message])
 }
 
@@ -60,4 +62,25 @@ func refusedByDo[T any](t *testing.T) {
 			t.Errorf("told %v, want %q in it", err, want)
 		}
 	})
+}
+
+// A value that turns out to be none that can be stored is known to be made, and told as such.
+func TestDoOfAValueThatCannotBeEncoded(t *testing.T) {
+	synctest.Test(t, testDoOfAValueThatCannotBeEncoded)
+}
+
+func testDoOfAValueThatCannotBeEncoded(t *testing.T) {
+	type receipt struct{ Pay func() }
+	s, events := newStore(t), &eventLog{}
+	fn, runs := returns(receipt{func() {}}, nil)
+	for i := range 2 {
+		_, err := client.Do(t.Context(), s, orderKey, nil, fn, client.OnEvent(events.add))
+		if i == 1 && (!errors.Is(err, store.ErrOutcomeOmitted) || !strings.Contains(err.Error(), "could not be stored")) {
+			t.Errorf("the repeat is told %v", err)
+		}
+	}
+	events.says(t, nil, store.ErrOutcomeOmitted, store.ErrOutcomeOmitted)
+	if *runs != 1 {
+		t.Errorf("ran %d times", *runs)
+	}
 }
