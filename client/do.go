@@ -22,7 +22,8 @@ type Result[T any] struct {
 
 // Do carries out an intent once: it claims key, runs fn if it is granted, and stores what
 // came of it for every repeat. s is a [Client] or any other [store.Store], for example an
-// embedded one, in a [store.Waiter] if [Wait] is to work.
+// embedded one: in a [store.Waiter], [Wait] is over at once when the key is settled, without
+// one within a second.
 //
 // request is what the intent asks for. Its fingerprint finds callers that use one key for
 // two requests: a proto.Message, []byte or string; a [store.Fingerprint] is taken as it is;

@@ -25,7 +25,8 @@
 //
 // What both Do and Guard are made of:
 //
-//   - execution.go: one attempt, from its claim to its end.
+//   - execution.go: one attempt, from its claim to its end; waiting.go: the claim, and asking
+//     again while it waits.
 //   - attempt.go: [Attempt], what the code that acts knows.
 //   - lease.go: the right to act, renewed and counted by this process's clock.
 //   - ending.go: what the end of an attempt means for its key, and [NoEffect].

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/idemd/idemd/store"
@@ -32,7 +31,7 @@ type execution struct {
 // stored outcome or the refusal is returned.
 func (x *execution) claim(ctx context.Context) (acting context.Context, replay *store.Completed, err error) {
 	x.request.AttemptID = newAttemptID()
-	answer, sent, err := x.ask(ctx, x.request.Wait)
+	answer, sent, err := x.askWaiting(ctx)
 	if x.failOpen && x.request.Wait > 0 && ctx.Err() == nil && isContextError(err) {
 		// It was allowed to wait, and may have waited too long: that is no sign that the
 		// store is down. One that need not wait tells.
@@ -57,28 +56,6 @@ func (x *execution) claim(ctx context.Context) (acting context.Context, replay *
 	default:
 		return nil, nil, notGranted(answer)
 	}
-}
-
-// ask sends the claim, which may wait for another attempt.
-func (x *execution) ask(ctx context.Context, wait time.Duration) (answer store.ClaimAnswer, sent time.Time, err error) {
-	limit := x.limit(ctx, wait)
-	asking, cancel := context.WithTimeout(withoutMetadata(ctx), limit)
-	defer cancel()
-	req := x.request
-	req.Wait = min(wait, x.longestWait(limit))
-	sent = time.Now()
-	answer, err = x.store.Claim(asking, req)
-	if err != nil && ctx.Err() == nil && isContextError(err) {
-		err = &store.Error{Sentinel: store.ErrUnavailable, Detail: fmt.Sprintf("no answer to the claim within %v", limit), Cause: err}
-	}
-	return answer, sent, err
-}
-
-// longestWait leaves the answer to a claim that waited in vain time to come back from a
-// store that is far away.
-func (x *execution) longestWait(limit time.Duration) time.Duration {
-	margin := min(max(limit/4, 250*time.Millisecond), x.patience)
-	return max(limit-margin, 0)
 }
 
 // mayBeGranted reports whether a claim that ended with err may have been granted
@@ -117,21 +94,6 @@ func (x *execution) release(ctx context.Context) error {
 	}
 	_, err = x.store.Release(ctx, store.ReleaseRequest{Key: req.Key, AttemptID: req.AttemptID, Fence: answer.Granted.Fence, Effect: store.EffectNone})
 	return err
-}
-
-// limit is how long the claim may take: no longer than leaves a caller with a deadline time
-// to be told or, if the store does not answer, to act without a guard.
-func (x *execution) limit(ctx context.Context, wait time.Duration) time.Duration {
-	limit := x.patience + wait
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		return limit
-	}
-	left := time.Until(deadline)
-	if x.failOpen {
-		return min(limit, left/2)
-	}
-	return min(limit, left-min(left/10, 100*time.Millisecond))
 }
 
 // failsOpen reports whether the caller acts without a guard.

@@ -36,9 +36,9 @@ type Guard struct {
 	methods sync.Map // name -> *method
 }
 
-// NewGuard makes a guard over s, a [Client] or any other store: an embedded one in a
-// [store.Waiter] if a policy's Wait is to work. What is wrong with the
-// options is returned by [Guard.Verify], and until it is mended no guarded call runs.
+// NewGuard makes a guard over s, a [Client] or any other store, for example an embedded one:
+// in a [store.Waiter] a call that waits is woken at once when the key is settled, without
+// one within a second. What is wrong with the options is returned by [Guard.Verify], and until it is mended no guarded call runs.
 func NewGuard(s store.Store, opts ...GuardOption) *Guard {
 	o := newGuardOptions(opts)
 	return &Guard{store: s, options: o, wrong: o.check()}
