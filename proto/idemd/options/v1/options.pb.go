@@ -32,7 +32,8 @@ const (
 	LapsePolicy_LAPSE_POLICY_UNSPECIFIED LapsePolicy = 0
 	// The next call runs, told to check and then act.
 	LapsePolicy_LAPSE_POLICY_TAKEOVER LapsePolicy = 1
-	// No call runs before the key's holder or an operator has settled it.
+	// No call runs before the key's holder or an operator has settled it. That a caller's
+	// deadline passed while the handler ran is enough to need one.
 	LapsePolicy_LAPSE_POLICY_HOLD LapsePolicy = 2
 )
 
