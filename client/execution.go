@@ -178,6 +178,8 @@ func (x *execution) noticeLoss(acting context.Context) {
 // recorded tells how recording ended.
 func (x *execution) recorded(end ending, err error) {
 	switch {
+	case err != nil && end.outcome == nil && end.why != nil:
+		x.tell(EventRecordingFailed, errors.Join(err, end.why))
 	case err != nil:
 		x.tell(EventRecordingFailed, err)
 	case end.outcome != nil && end.outcome.BodyOmitted:

@@ -364,6 +364,13 @@ func TestRecoverHookFails(t *testing.T) {
 			t.Errorf("the event %v says %v", last.Kind, last.Err)
 		}
 		r.told(client.EventTakeover, client.EventUnknown)
+		r.store.fail("release", store.ErrUnavailable)
+		r.once()
+		if last := r.events.list[1]; !errors.Is(last.Err, cause) || !errors.Is(last.Err, store.ErrUnavailable) {
+			t.Errorf("the event %v says %v", last.Kind, last.Err)
+		}
+		r.told(client.EventTakeover, client.EventRecordingFailed)
+		r.store.fail("release", nil)
 	}, client.RecoverMethod(chargeMethod, hook))
 }
 
