@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/idemd/idemd/client"
 )
 
@@ -48,7 +50,14 @@ func runTests(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(buildDir)
-	return m.Run()
+	if code := m.Run(); code != 0 {
+		return code
+	}
+	if err := goleak.Find(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
 }
 
 // beServer is what a child does: the server command, over a provider of the tests. It ends
