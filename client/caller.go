@@ -32,7 +32,7 @@ func CallGuarded(methods ...string) CallerOption {
 
 // TryTimeout bounds each try of a call, so that one whose reply is lost is sent again before
 // the caller's deadline. The default is to leave it to the deadline. It must exceed the time
-// that the handler takes at its slowest: each try that times out cancels the handler, which
+// that the handler takes at its slowest: each try that times out cancels the handler (unless its policy detaches it), which
 // then cannot tell whether it acted.
 func TryTimeout(d time.Duration) CallerOption { return func(c *caller) { c.tryTimeout = d } }
 

@@ -22,6 +22,7 @@ type execution struct {
 	patience time.Duration
 	failOpen bool // whether the caller acts without a guard if the store does not answer
 	observed bool // whether nothing is enforced
+	detached bool // whether whoever acts goes on without the caller
 
 	attempt *Attempt
 	lease   *lease
@@ -102,6 +103,9 @@ func (x *execution) failsOpen(ctx context.Context, err error) bool {
 }
 
 func (x *execution) granted(ctx context.Context, g *store.Granted, sent time.Time) context.Context {
+	if x.detached {
+		ctx = context.WithoutCancel(ctx)
+	}
 	acting, held := holdLease(ctx, x.store, x.request, g, sent)
 	x.lease = held
 	x.attempt = &Attempt{

@@ -134,7 +134,7 @@ func (c *guarded) serve(ctx context.Context) (any, error) {
 func (c *guarded) prepare(ctx context.Context) (*execution, error) {
 	o, p := c.guard.options, &c.method.policy
 	x := &execution{
-		store: c.guard.store, notify: o.notify, patience: claimTimeout, failOpen: p.FailOpen, observed: o.observe,
+		store: c.guard.store, notify: o.notify, patience: claimTimeout, failOpen: p.FailOpen, observed: o.observe, detached: p.Detach,
 		request: store.ClaimRequest{Lease: p.Lease, Hold: p.Hold, Wait: p.Wait},
 	}
 	x.request.Key = store.Key{Namespace: o.namespace, Scope: c.method.name}
@@ -216,7 +216,7 @@ func isSetUp(claim store.ClaimRequest, err error) bool {
 
 // run runs the handler under the grant.
 func (c *guarded) run(ctx, acting context.Context, x *execution) (any, error) {
-	sent := captureMetadata(acting, c.guard.options.replay)
+	sent := captureMetadata(ctx, acting, c.guard.options.replay, x.detached)
 	recorded, err := x.act(sent.context, func(ctx context.Context) ending {
 		end := c.handle(ctx, x.attempt)
 		sent.addTo(end.outcome)
@@ -287,7 +287,7 @@ func (c *guarded) observe(ctx context.Context) (any, error) {
 		x.settleLater(ctx, end)
 	}()
 	// The handler finds its attempt as it will once the guard enforces; the lease does not end it.
-	sent := captureMetadata(context.WithValue(ctx, attemptKey{}, x.attempt), c.guard.options.replay)
+	sent := captureMetadata(ctx, context.WithValue(ctx, attemptKey{}, x.attempt), c.guard.options.replay, false)
 	response, err := c.handler(sent.context, c.request)
 	if err != nil {
 		end = failed(err, c.method.policy.NoEffect, x.attempt.Unsettled)

@@ -13,50 +13,50 @@ import (
 	"github.com/idemd/idemd/store"
 )
 
-// captured keeps what a handler sets as response metadata, as far as it is listed.
+// captured keeps what a handler sets as response metadata, as far as it is listed. Once the
+// caller is gone it goes nowhere else, which is no error of the handler's.
 type captured struct {
 	grpc.ServerTransportStream
 	context context.Context // for the handler
+	caller  context.Context
 	listed  []string
 
 	mu              sync.Mutex
 	header, trailer []store.MetadataEntry
 }
 
-// captureMetadata returns a context for the handler whose metadata is captured.
-func captureMetadata(ctx context.Context, listed []string) *captured {
-	c := &captured{ServerTransportStream: grpc.ServerTransportStreamFromContext(ctx), context: ctx, listed: listed}
-	if c.ServerTransportStream != nil && len(listed) > 0 {
-		c.context = grpc.NewContextWithServerTransportStream(ctx, c)
+// captureMetadata returns a context like acting for the handler of a caller, with its
+// metadata captured.
+func captureMetadata(caller, acting context.Context, listed []string, detached bool) *captured {
+	c := &captured{ServerTransportStream: grpc.ServerTransportStreamFromContext(acting), context: acting, caller: caller, listed: listed}
+	if c.ServerTransportStream != nil && (len(listed) > 0 || detached) {
+		c.context = grpc.NewContextWithServerTransportStream(acting, c)
 	}
 	return c
 }
 
 // SetHeader implements [grpc.ServerTransportStream].
 func (c *captured) SetHeader(md metadata.MD) error {
-	err := c.ServerTransportStream.SetHeader(md)
-	if err == nil {
-		c.keep(&c.header, md)
-	}
-	return err
+	return c.keepUnless(c.ServerTransportStream.SetHeader(md), &c.header, md)
 }
 
 // SendHeader implements [grpc.ServerTransportStream].
 func (c *captured) SendHeader(md metadata.MD) error {
-	err := c.ServerTransportStream.SendHeader(md)
-	if err == nil {
-		c.keep(&c.header, md)
-	}
-	return err
+	return c.keepUnless(c.ServerTransportStream.SendHeader(md), &c.header, md)
 }
 
 // SetTrailer implements [grpc.ServerTransportStream].
 func (c *captured) SetTrailer(md metadata.MD) error {
-	err := c.ServerTransportStream.SetTrailer(md)
-	if err == nil {
-		c.keep(&c.trailer, md)
+	return c.keepUnless(c.ServerTransportStream.SetTrailer(md), &c.trailer, md)
+}
+
+// keepUnless keeps what was set, unless that failed while there was somebody to get it.
+func (c *captured) keepUnless(err error, list *[]store.MetadataEntry, md metadata.MD) error {
+	if err != nil && c.caller.Err() == nil {
+		return err
 	}
-	return err
+	c.keep(list, md)
+	return nil
 }
 
 func (c *captured) keep(list *[]store.MetadataEntry, md metadata.MD) {

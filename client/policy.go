@@ -22,12 +22,12 @@ import (
 //
 // A service author declares it in the .proto with the option idemd.options.v1.idempotency,
 // or whoever runs the server gives it with [Method], which wins. What only code can say
-// (FailOpen, Recover) has no place in the .proto.
+// (FailOpen, Detach, Recover) has no place in the .proto.
 type Policy struct {
 	// Required refuses calls without a key. Without it they act unguarded, and are counted.
 	Required bool
 	// Lease, Hold and Wait are as the options of [Do] of these names. With Hold, a caller
-	// whose deadline ends a handler leaves a key that needs a person.
+	// whose deadline ends a handler leaves a key that needs a person, unless Detach is set.
 	Lease time.Duration
 	Hold  bool
 	Wait  time.Duration
@@ -43,6 +43,10 @@ type Policy struct {
 	// FailOpen lets a call act unguarded if the store does not answer. The default is to
 	// refuse it: UNAVAILABLE.
 	FailOpen bool
+	// Detach lets a handler that has begun go on when its caller goes away or its deadline
+	// passes: what it does is recorded, and repeats wait for it or get it. Its context ends
+	// only with the lease. Without it an impatient caller ends each attempt midway.
+	Detach bool
 	// Recover finds out what an earlier attempt did before the handler runs; see [RecoverCall].
 	// A policy given with [Method] replaces the declared one as a whole: [RecoverMethod] adds
 	// the hook to what the .proto declares.
