@@ -32,8 +32,8 @@ func CallGuarded(methods ...string) CallerOption {
 
 // TryTimeout bounds each try of a call, so that one whose reply is lost is sent again before
 // the caller's deadline. The default is to leave it to the deadline. It must exceed the time
-// that the handler takes at its slowest: each try that times out cancels the handler (unless its policy detaches it), which
-// then cannot tell whether it acted.
+// that the handler takes at its slowest: each try that times out cancels the handler (unless
+// its policy detaches it), which then cannot tell whether it acted.
 func TryTimeout(d time.Duration) CallerOption { return func(c *caller) { c.tryTimeout = d } }
 
 // Key gives one call its key: made once for the intent, and the same on every repeat of it,
@@ -89,7 +89,8 @@ func (c *caller) call(ctx context.Context, name string, req, reply any, cc *grpc
 	m := c.method(name)
 	given, opts := takeKey(opts)
 	if given != nil {
-		ctx = withKey(ctx, given.id)
+		md, _ := metadata.FromOutgoingContext(ctx) // a copy
+		ctx = withKey(ctx, md, given.id)
 	} else if m.guarded {
 		ctx = keyed(ctx, m, req)
 	}
@@ -118,7 +119,8 @@ func (c *caller) try(ctx context.Context, name string, req, reply any, cc *grpc.
 		of.target = cc.Target()
 	}
 	answered := err == nil || len(header) > 0 || len(trailer) > 0
-	return c.isEnforced(of, answered, trailer) && c.worthCallingAgain(err), err
+	enforced := c.isEnforced(of, answered, trailer)
+	return err != nil && enforced && c.worthCallingAgain(err), err
 }
 
 // served is a method where it is served.
@@ -177,7 +179,7 @@ func keyed(ctx context.Context, m *method, req any) context.Context {
 	case len(own) > 0 && !copied:
 		return ctx
 	case m.keyIn(req) == "":
-		return withKey(ctx, rand.Text())
+		return withKey(ctx, md, rand.Text())
 	case copied:
 		md.Delete(MetadataKey)
 		return metadata.NewOutgoingContext(ctx, md)
@@ -186,8 +188,8 @@ func keyed(ctx context.Context, m *method, req any) context.Context {
 	}
 }
 
-func withKey(ctx context.Context, id string) context.Context {
-	md, _ := metadata.FromOutgoingContext(ctx) // a copy
+// withKey returns a context whose outgoing metadata is md, the caller's own, with the key.
+func withKey(ctx context.Context, md metadata.MD, id string) context.Context {
 	if md == nil {
 		md = metadata.MD{}
 	}

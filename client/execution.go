@@ -62,7 +62,7 @@ func (x *execution) claim(ctx context.Context) (acting context.Context, replay *
 // mayBeGranted reports whether a claim that ended with err may have been granted
 // nevertheless, now or when it arrives.
 func mayBeGranted(err error) bool {
-	return unanswered(err) && !errors.Is(err, store.ErrOverloaded) && !errors.Is(err, store.ErrQuota)
+	return unanswered(err) && !isAny(err, store.ErrOverloaded, store.ErrQuota)
 }
 
 // giveBack has what an unanswered claim was granted released in the background, as nobody
@@ -165,7 +165,7 @@ func (x *execution) settle(acting context.Context, end ending) (recorded bool, e
 }
 
 func superseded(err error) bool {
-	return errors.Is(err, store.ErrStaleFence) || errors.Is(err, store.ErrStaleAttempt) || errors.Is(err, store.ErrAlreadyCompleted)
+	return isAny(err, store.ErrStaleFence, store.ErrStaleAttempt, store.ErrAlreadyCompleted)
 }
 
 // noticeLoss ends the context if the lease has ended: after this process was stopped for a

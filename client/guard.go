@@ -38,7 +38,8 @@ type Guard struct {
 
 // NewGuard makes a guard over s, a [Client] or any other store, for example an embedded one:
 // in a [store.Waiter] a call that waits is woken at once when the key is settled, without
-// one within a second. What is wrong with the options is returned by [Guard.Verify], and until it is mended no guarded call runs.
+// one within a second. What is wrong with the options is returned by [Guard.Verify], and
+// until it is mended no guarded call runs.
 func NewGuard(s store.Store, opts ...GuardOption) *Guard {
 	o := newGuardOptions(opts)
 	return &Guard{store: s, options: o, wrong: o.check()}
@@ -204,10 +205,8 @@ func claimRefused(claim store.ClaimRequest, err error) error {
 
 // isSetUp reports whether a refusal is about this server and its store, not about the call.
 func isSetUp(claim store.ClaimRequest, err error) bool {
-	for _, sentinel := range [...]error{store.ErrUnavailable, store.ErrHomeUnreachable, store.ErrWrongRegion, store.ErrNamespaceUnknown} {
-		if errors.Is(err, sentinel) {
-			return true
-		}
+	if isAny(err, store.ErrUnavailable, store.ErrHomeUnreachable, store.ErrWrongRegion, store.ErrNamespaceUnknown) {
+		return true
 	}
 	// What is wrong with a valid claim is what the namespace demands of lease and entity, or
 	// the intent time, which is the caller's.
@@ -244,12 +243,18 @@ func (c *guarded) handle(ctx context.Context, a *Attempt) ending {
 			return c.succeeded(response)
 		}
 	}
+	_, end := c.call(ctx, a.Unsettled && !hook.isSet())
+	return end
+}
+
+// call runs the handler. It returns what it returned, and what its end means.
+func (c *guarded) call(ctx context.Context, inDoubt bool) (any, ending) {
 	response, err := c.handler(ctx, c.request)
 	if err != nil {
 		c.err = unmarked(err)
-		return failed(err, c.method.policy.NoEffect, a.Unsettled && !hook.isSet())
+		return response, failed(err, c.method.policy.NoEffect, inDoubt)
 	}
-	return c.succeeded(response)
+	return response, c.succeeded(response)
 }
 
 var errNotFoundOut = status.Error(codes.Unavailable, "an earlier attempt may have acted, and whether it did could not be found out; send the same request again later")
@@ -288,12 +293,8 @@ func (c *guarded) observe(ctx context.Context) (any, error) {
 	}()
 	// The handler finds its attempt as it will once the guard enforces; the lease does not end it.
 	sent := captureMetadata(ctx, context.WithValue(ctx, attemptKey{}, x.attempt), c.guard.options.replay, false)
-	response, err := c.handler(sent.context, c.request)
-	if err != nil {
-		end = failed(err, c.method.policy.NoEffect, x.attempt.Unsettled)
-	} else {
-		end = c.succeeded(response)
-	}
+	var response any
+	response, end = c.call(sent.context, x.attempt.Unsettled)
 	sent.addTo(end.outcome)
-	return response, unmarked(err)
+	return response, c.err
 }

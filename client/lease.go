@@ -185,14 +185,7 @@ func (l *lease) send(ctx context.Context, answers chan<- renewal) {
 // attemptIsOver reports whether err is the store's word that the attempt's right to act, or
 // its record, is gone. Any other refusal may be one of something in between, or pass.
 func attemptIsOver(err error) bool {
-	for _, sentinel := range [...]error{
-		store.ErrStaleFence, store.ErrStaleAttempt, store.ErrLeaseExpired, store.ErrAlreadyCompleted, store.ErrKeyNotFound,
-	} {
-		if errors.Is(err, sentinel) {
-			return true
-		}
-	}
-	return false
+	return isAny(err, store.ErrStaleFence, store.ErrStaleAttempt, store.ErrLeaseExpired, store.ErrAlreadyCompleted, store.ErrKeyNotFound)
 }
 
 // extend moves the deadline, never back: a lease is not shortened by renewing it.
@@ -220,5 +213,5 @@ func (l *lease) stop() {
 }
 
 func isContextError(err error) bool {
-	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	return isAny(err, context.Canceled, context.DeadlineExceeded)
 }

@@ -116,14 +116,13 @@ func (e *ending) again(err error) bool {
 	if e.outcome == nil && e.effect == store.EffectUnknown {
 		return false
 	}
-	return !attemptIsOver(err) && !errors.Is(err, store.ErrAttemptTooLong) &&
-		!errors.Is(err, store.ErrOutcomeTooLarge) && !errors.Is(err, errInvalidOutcome)
+	return !attemptIsOver(err) && !isAny(err, store.ErrAttemptTooLong, store.ErrOutcomeTooLarge, errInvalidOutcome)
 }
 
 // isDown reports whether an error of a claim says that the store does not answer. A caller
 // that went away, and a namespace that used up its share, are no such thing.
 func isDown(err error) bool {
-	return unanswered(err) && !errors.Is(err, context.Canceled) && !errors.Is(err, store.ErrQuota)
+	return unanswered(err) && !isAny(err, context.Canceled, store.ErrQuota)
 }
 
 // unanswered reports whether the store may yet answer, if asked again.

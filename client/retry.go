@@ -88,9 +88,12 @@ func retryIf[T any](ctx context.Context, budget *retryBudget, worth func(error) 
 // worthRetrying reports whether the same call may succeed if it is sent again: nothing was
 // done, or it may have been done, and then sending it again gives the same result (L2).
 func worthRetrying(err error) bool {
-	for _, sentinel := range [...]error{
-		store.ErrUnavailable, store.ErrHomeUnreachable, store.ErrInternal, store.ErrOverloaded, store.ErrQuota,
-	} {
+	return isAny(err, store.ErrUnavailable, store.ErrHomeUnreachable, store.ErrInternal, store.ErrOverloaded, store.ErrQuota)
+}
+
+// isAny reports whether err is or wraps one of the sentinels.
+func isAny(err error, sentinels ...error) bool {
+	for _, sentinel := range sentinels {
 		if errors.Is(err, sentinel) {
 			return true
 		}

@@ -17,18 +17,31 @@ func AddEvent(kept []Event, e Event) []Event {
 	if slices.ContainsFunc(kept, same) {
 		return kept
 	}
-	ofKind := 0
-	for _, k := range kept {
-		if k.Kind == e.Kind {
-			ofKind++
-		}
-	}
+	drop := EventToDrop(kept, func(k Event) EventKind { return k.Kind }, e.Kind)
 	kept = append(slices.Clone(kept), e)
-	if ofKind == MaxEvents {
-		oldest := slices.IndexFunc(kept, func(k Event) bool { return k.Kind == e.Kind })
-		kept = slices.Delete(kept, oldest, oldest+1)
+	if drop >= 0 {
+		kept = slices.Delete(kept, drop, drop+1)
 	}
 	return kept
+}
+
+// EventToDrop returns the index of the kept event, or of what a backend keeps in its place,
+// that goes when one of a kind is added; -1 if none has to. Kept is oldest first.
+func EventToDrop[E any](kept []E, kindOf func(E) EventKind, added EventKind) int {
+	oldest, ofKind := -1, 0
+	for i, k := range kept {
+		if kindOf(k) != added {
+			continue
+		}
+		if ofKind == 0 {
+			oldest = i
+		}
+		ofKind++
+	}
+	if ofKind < MaxEvents {
+		return -1
+	}
+	return oldest
 }
 
 // evidence keeps an outcome that came too late to count. Which attempt a fence that is not

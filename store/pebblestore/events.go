@@ -69,24 +69,18 @@ func sumOf(payload []byte) eventSum {
 func (t *turn) addEvent(digest store.KeyDigest, r *row, e *store.Event) {
 	value := appendEvent(make([]byte, sealLen, 128), e)
 	added := eventRef{kind: e.Kind, sum: sumOf(value[sealLen:])}
-	ofKind, oldest := 0, 0
-	for i, kept := range r.events {
+	for _, kept := range r.events {
 		if kept.sum == added.sum {
 			return
 		}
-		if kept.kind == added.kind {
-			if ofKind == 0 {
-				oldest = i
-			}
-			ofKind++
-		}
 		added.n = kept.n + 1
 	}
+	drop := store.EventToDrop(r.events, func(kept eventRef) store.EventKind { return kept.kind }, added.kind)
 	t.putEvent(appendEventKey(nil, r.bucket, digest, added.n), value)
 	r.events = append(slices.Clone(r.events), added)
-	if ofKind == store.MaxEvents {
-		t.deleteEvent(appendEventKey(nil, r.bucket, digest, r.events[oldest].n))
-		r.events = slices.Delete(r.events, oldest, oldest+1)
+	if drop >= 0 {
+		t.deleteEvent(appendEventKey(nil, r.bucket, digest, r.events[drop].n))
+		r.events = slices.Delete(r.events, drop, drop+1)
 	}
 }
 
