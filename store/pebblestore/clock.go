@@ -34,13 +34,20 @@ func resumeClock(opts Options, newest commitTime) *clock {
 		observer: opts.Observer, logger: opts.Logger}
 }
 
-// Now is the time that decides.
+// Now is the time that decides. It tells how far the wall clock is off.
 func (c *clock) Now() time.Time {
+	now := c.glance()
+	c.compare(now)
+	return now
+}
+
+// glance is Now without a word, for what is read past the loop: that asks often, and the
+// loop, which it goes through whenever the time of the last commit is used up, tells.
+func (c *clock) glance() time.Time {
 	now := c.steady.Now()
 	if now.Before(c.floor) {
-		now = c.floor
+		return c.floor
 	}
-	c.compare(now)
 	return now
 }
 

@@ -60,7 +60,7 @@ func (s *Store) repeat(key *store.Key, digest store.KeyDigest, decide transition
 		return false, nil
 	}
 	durable, known := s.durable.Load(), s.known.load()
-	now := s.clock.Now()
+	now := s.clock.glance()
 	ns := known.namespaces[key.Namespace]
 	if s.ending.Load() { // asked after the time, so that the last commit's is not before it
 		return false, nil
