@@ -1,0 +1,115 @@
+package sqlstore
+
+import (
+	"fmt"
+	"log/slog"
+	"regexp"
+	"runtime"
+	"time"
+
+	"github.com/idemd/idemd/store"
+)
+
+// Options are the settings of a [Store]. The zero Options are those of one region on one
+// database.
+type Options struct {
+	// Region is the home region whose keys this store keeps; it is part of the names of
+	// the tables. Lower-case letters, digits and '-'. Empty: "local".
+	Region string
+	// Logger gets what an operator should see. Nil: nothing is logged.
+	Logger *slog.Logger
+	// Observer is told what happens, for metrics. Nil: nobody is.
+	Observer Observer
+	// MaxConns bounds the connections of this process. Zero: four per core, at least 8.
+	MaxConns int
+	// MaxBatch bounds how many operations share a statement. Zero: 128. One: nothing is
+	// shared.
+	MaxBatch int
+	// Timing bounds statements and clocks. All replicas on one database must have the same.
+	Timing Timing
+	// MaintainEvery is how often this process offers to maintain the buckets. Zero: ten
+	// seconds. Negative: never, only Maintain does.
+	MaintainEvery time.Duration
+	// Wall is this process's wall clock, against which intent times are checked beside the
+	// database's. Nil: time.Now.
+	Wall func() time.Time
+	// Clock is how statements tell the time. Zero: the database's clock. For tests.
+	Clock SQLClock
+}
+
+// Timing is what the protocol at a bucket's end relies on, by the database's clock.
+type Timing struct {
+	// MaxStatement is the longest that a statement may run. Zero: two seconds.
+	MaxStatement time.Duration
+	// MaxOffset is how far apart the clocks of a database's nodes, or one's readings, may
+	// be; a database clock that is further behind than that is not believed. Zero: 500 ms.
+	MaxOffset time.Duration
+}
+
+// window is how long after a bucket's start a grant also leaves a marker in the bucket
+// before: until no statement that took an earlier time can still run.
+func (t Timing) window() time.Duration { return 2*t.MaxStatement + t.MaxOffset }
+
+// SQLClock are two SQL expressions of type timestamptz. Now is when the transaction began,
+// Running the time at which it is evaluated.
+type SQLClock struct{ Now, Running string }
+
+// us is an expression for the microseconds of an expression for an instant.
+func us(instant string) string {
+	return "(extract(epoch from " + instant + ") * 1000000)::int8"
+}
+
+// Observer is told what happens in a store. Its methods must be quick, and are called by
+// several goroutines.
+type Observer interface {
+	// Committed: operations that shared a statement were carried out; took is how long the
+	// database needed.
+	Committed(operations, bytes int, took time.Duration)
+	// Damaged: a stored value was found damaged or unreadable.
+	Damaged(err error)
+	// BucketsAhead: so many buckets exist after the current one, in the tier that has the
+	// fewest. With none the next claims of that tier will be refused.
+	BucketsAhead(buckets int)
+}
+
+type noObserver struct{}
+
+func (noObserver) Committed(int, int, time.Duration) {}
+func (noObserver) Damaged(error)                     {}
+func (noObserver) BucketsAhead(int)                  {}
+
+var regionName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,30}$`)
+
+func (o Options) withDefaults() (Options, error) {
+	setDefault(&o.Region, "local")
+	setDefault(&o.MaxConns, max(8, 4*runtime.GOMAXPROCS(0)))
+	setDefault(&o.MaxBatch, 128)
+	setDefault(&o.Timing.MaxStatement, 2*time.Second)
+	setDefault(&o.Timing.MaxOffset, 500*time.Millisecond)
+	setDefault(&o.MaintainEvery, 10*time.Second)
+	setDefault(&o.Clock.Now, "now()")
+	setDefault(&o.Clock.Running, "clock_timestamp()")
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Observer == nil {
+		o.Observer = noObserver{}
+	}
+	if o.Wall == nil {
+		o.Wall = time.Now
+	}
+	if !regionName.MatchString(o.Region) {
+		return o, fmt.Errorf("region %q: it must be 1 to 31 of a-z, 0-9 and '-', and begin with a letter", o.Region)
+	}
+	if narrowest := store.TierHour.BucketWidth(); 4*o.Timing.window() > narrowest {
+		return o, fmt.Errorf("the marker window of %v is more than a quarter of the narrowest bucket, %v", o.Timing.window(), narrowest)
+	}
+	return o, nil
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
