@@ -1,5 +1,6 @@
-# Everything runs on Go alone. Tools are fetched at the versions below through the Go
-# module proxy, and cached by Go; nothing is installed.
+# Everything runs on Go, and the tests on PostgreSQL too: `make postgres` installs it where it
+# is missing. Tools are fetched at the versions below through the Go module proxy, and cached
+# by Go; nothing else is installed.
 
 BUF           := go run github.com/bufbuild/buf/cmd/buf@v1.75.0
 GOLANGCI_LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
@@ -17,12 +18,17 @@ help: ## Print the targets
 build: ## Build bin/idemd
 	go build -o bin/idemd ./cmd/idemd
 
+.PHONY: postgres
+postgres: ## Install the server binaries of PostgreSQL (Debian's), if there are none
+	@.ci/postgres
+
 .PHONY: test
-test: ## Run every test
+test: postgres ## Run every test
 	go test ./...
+	@test -n "$$IDEMD_COCKROACH_DSN" || echo "test: CockroachDB was NOT run: IDEMD_COCKROACH_DSN is not set"
 
 .PHONY: race
-race: ## Run the tests under the race detector, the heavy ones shortened or left out
+race: postgres ## Run the tests under the race detector, the heavy ones shortened or left out
 	@echo "race: -short: what only repeats for long is shortened or left out, as the race detector makes it many times slower; 'make test' runs all of it. Affected:"
 	@grep -rl --include='*_test.go' 'testing.Short()' .
 	go test -race -short ./...
@@ -32,7 +38,7 @@ fuzz: ## Run each fuzz target for FUZZTIME (20s)
 	.ci/fuzz $(FUZZTIME)
 
 .PHONY: seeded
-seeded: ## Check that the crash tests catch the bugs seeded behind build tags
+seeded: postgres ## Check that the crash tests catch the bugs seeded behind build tags
 	.ci/seeded
 
 .PHONY: bench

@@ -46,12 +46,13 @@ type watch struct {
 	input io.Closer
 }
 
+// A backend that has not yet seen the end may write one more file: hence the repeats.
 const watchScript = `
 cat >/dev/null
 "$1/pg_ctl" stop -s -m immediate -D "$2/data" >/dev/null 2>&1
 for i in 1 2 3 4 5 6 7 8 9; do
 	rm -rf "$2" && exit
-	sleep 0.2 # a backend that has not yet seen the end wrote one more file
+	sleep 0.2
 done`
 
 func startWatch(bin, dir string) (*watch, error) {
