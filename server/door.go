@@ -83,7 +83,8 @@ func (p *passed) Close() error {
 // connection is the address of a peer and what the server keeps for its connection.
 type connection struct {
 	net.Addr
-	reading chan struct{} // has an element for each request that is being read
+	reading  chan struct{} // has an element for each request that is being read
+	sessions atomic.Int32  // that are open
 }
 
 func newConnection(addr net.Addr) *connection {

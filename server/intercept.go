@@ -38,8 +38,19 @@ func (c *calls) options() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.UnknownServiceHandler(unknownMethod),
-		grpc.ChainUnaryInterceptor(c.unary, recovery.UnaryServerInterceptor(recovered)),
+		grpc.UnaryInterceptor(c.interceptor()),
 		grpc.ChainStreamInterceptor(c.stream, recovery.StreamServerInterceptor(recovered)),
+	}
+}
+
+// interceptor is what a call goes through, and an operation of a session too: all that
+// concerns calls belongs in here, or a session would be a way around it.
+func (c *calls) interceptor() grpc.UnaryServerInterceptor {
+	recovered := recovery.UnaryServerInterceptor(recovery.WithRecoveryHandlerContext(c.panicked))
+	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		return c.unary(ctx, req, info, func(ctx context.Context, req any) (any, error) {
+			return recovered(ctx, req, info, handler)
+		})
 	}
 }
 
@@ -55,7 +66,7 @@ func (c *calls) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 }
 
 func (c *calls) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	if info.IsClientStream {
+	if info.IsClientStream && info.FullMethod != pb.IdempotencyService_Session_FullMethodName {
 		handler = c.untilDrain(handler)
 	}
 	if err := handler(srv, ss); err != nil {
@@ -67,7 +78,7 @@ func (c *calls) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInf
 // untilDrain ends a stream when the drain begins: one that is read from, like reflection's,
 // stays open for as long as its caller likes. The handler ends right after, because nothing
 // can be read from or written to a stream that has ended. A watch of health, which is not
-// read from, ends by itself, after it has said NOT_SERVING.
+// read from, ends by itself, after it has said NOT_SERVING, and so does a session.
 func (c *calls) untilDrain(handler grpc.StreamHandler) grpc.StreamHandler {
 	return func(srv any, ss grpc.ServerStream) error {
 		ended := make(chan error, 1)

@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 
+	"google.golang.org/grpc"
+
 	pb "github.com/idemd/idemd/proto/idemd/v1"
 	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/storepb"
@@ -14,6 +16,17 @@ type keyService struct {
 	pb.UnimplementedIdempotencyServiceServer
 	keys    store.Store
 	metrics *Metrics
+
+	// Of the operations of sessions.
+	calls     *calls
+	intercept grpc.UnaryServerInterceptor
+	methods   [sessionMethods]sessionMethod
+}
+
+func newKeyService(keys store.Store, calls *calls) *keyService {
+	s := &keyService{keys: keys, metrics: calls.metrics, calls: calls, intercept: calls.interceptor()}
+	s.methods = s.sessionMethods()
+	return s
 }
 
 // Claim implements the IdempotencyService.

@@ -91,12 +91,16 @@ func operationOf(method string) operation {
 // unknownMethod answers calls of what is not served, with gRPC's code and a reason.
 func unknownMethod(_ any, ss grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(ss)
-	plain := status.Newf(codes.Unimplemented, "%q is not served here", method)
+	return unimplemented(fmt.Sprintf("%q is not served here", method)).Err()
+}
+
+func unimplemented(text string) *status.Status {
+	plain := status.New(codes.Unimplemented, text)
 	st, err := plain.WithDetails(&errdetails.ErrorInfo{
 		Reason: storepb.ReasonName(pb.ErrorReason_ERROR_REASON_INVALID_ARGUMENT), Domain: storepb.Domain,
 	})
 	if err != nil {
-		return plain.Err()
+		return plain
 	}
-	return st.Err()
+	return st
 }

@@ -87,7 +87,7 @@ func (s *Server) stack() {
 }
 
 func (s *Server) keyService() *keyService {
-	return &keyService{keys: s.top, metrics: s.config.Metrics}
+	return newKeyService(s.top, s.calls)
 }
 
 func (s *Server) register() {

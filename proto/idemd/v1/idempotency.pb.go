@@ -1106,6 +1106,425 @@ func (x *LookupResponse) GetOutcomeWithheld() bool {
 	return false
 }
 
+// SessionRequest is a message of a session's client.
+type SessionRequest struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Operations []*SessionOperation    `protobuf:"bytes,1,rep,name=operations,proto3" json:"operations,omitempty"`
+	// Ids of operations whose caller does not wait for the answer any more: as if a call had
+	// been cancelled. An id that is not open is ignored.
+	Cancelled     []uint64 `protobuf:"varint,2,rep,packed,name=cancelled,proto3" json:"cancelled,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionRequest) Reset() {
+	*x = SessionRequest{}
+	mi := &file_idemd_v1_idempotency_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionRequest) ProtoMessage() {}
+
+func (x *SessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_idemd_v1_idempotency_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionRequest.ProtoReflect.Descriptor instead.
+func (*SessionRequest) Descriptor() ([]byte, []int) {
+	return file_idemd_v1_idempotency_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *SessionRequest) GetOperations() []*SessionOperation {
+	if x != nil {
+		return x.Operations
+	}
+	return nil
+}
+
+func (x *SessionRequest) GetCancelled() []uint64 {
+	if x != nil {
+		return x.Cancelled
+	}
+	return nil
+}
+
+// SessionOperation is one call.
+type SessionOperation struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Chosen by the client. No other operation that is open in the session has it: the answer
+	// closes it. If it is open already, the session ends with INVALID_ARGUMENT.
+	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Until the caller's deadline, when this was sent. Absent: there is none.
+	TimeLeft *durationpb.Duration `protobuf:"bytes,2,opt,name=time_left,json=timeLeft,proto3" json:"time_left,omitempty"`
+	// If it is none that the server knows, the answer is UNIMPLEMENTED.
+	//
+	// Types that are valid to be assigned to Request:
+	//
+	//	*SessionOperation_Claim
+	//	*SessionOperation_Renew
+	//	*SessionOperation_Complete
+	//	*SessionOperation_Release
+	//	*SessionOperation_Lookup
+	Request       isSessionOperation_Request `protobuf_oneof:"request"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionOperation) Reset() {
+	*x = SessionOperation{}
+	mi := &file_idemd_v1_idempotency_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionOperation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionOperation) ProtoMessage() {}
+
+func (x *SessionOperation) ProtoReflect() protoreflect.Message {
+	mi := &file_idemd_v1_idempotency_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionOperation.ProtoReflect.Descriptor instead.
+func (*SessionOperation) Descriptor() ([]byte, []int) {
+	return file_idemd_v1_idempotency_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *SessionOperation) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *SessionOperation) GetTimeLeft() *durationpb.Duration {
+	if x != nil {
+		return x.TimeLeft
+	}
+	return nil
+}
+
+func (x *SessionOperation) GetRequest() isSessionOperation_Request {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+func (x *SessionOperation) GetClaim() *ClaimRequest {
+	if x != nil {
+		if x, ok := x.Request.(*SessionOperation_Claim); ok {
+			return x.Claim
+		}
+	}
+	return nil
+}
+
+func (x *SessionOperation) GetRenew() *RenewRequest {
+	if x != nil {
+		if x, ok := x.Request.(*SessionOperation_Renew); ok {
+			return x.Renew
+		}
+	}
+	return nil
+}
+
+func (x *SessionOperation) GetComplete() *CompleteRequest {
+	if x != nil {
+		if x, ok := x.Request.(*SessionOperation_Complete); ok {
+			return x.Complete
+		}
+	}
+	return nil
+}
+
+func (x *SessionOperation) GetRelease() *ReleaseRequest {
+	if x != nil {
+		if x, ok := x.Request.(*SessionOperation_Release); ok {
+			return x.Release
+		}
+	}
+	return nil
+}
+
+func (x *SessionOperation) GetLookup() *LookupRequest {
+	if x != nil {
+		if x, ok := x.Request.(*SessionOperation_Lookup); ok {
+			return x.Lookup
+		}
+	}
+	return nil
+}
+
+type isSessionOperation_Request interface {
+	isSessionOperation_Request()
+}
+
+type SessionOperation_Claim struct {
+	Claim *ClaimRequest `protobuf:"bytes,3,opt,name=claim,proto3,oneof"`
+}
+
+type SessionOperation_Renew struct {
+	Renew *RenewRequest `protobuf:"bytes,4,opt,name=renew,proto3,oneof"`
+}
+
+type SessionOperation_Complete struct {
+	Complete *CompleteRequest `protobuf:"bytes,5,opt,name=complete,proto3,oneof"`
+}
+
+type SessionOperation_Release struct {
+	Release *ReleaseRequest `protobuf:"bytes,6,opt,name=release,proto3,oneof"`
+}
+
+type SessionOperation_Lookup struct {
+	Lookup *LookupRequest `protobuf:"bytes,7,opt,name=lookup,proto3,oneof"`
+}
+
+func (*SessionOperation_Claim) isSessionOperation_Request() {}
+
+func (*SessionOperation_Renew) isSessionOperation_Request() {}
+
+func (*SessionOperation_Complete) isSessionOperation_Request() {}
+
+func (*SessionOperation_Release) isSessionOperation_Request() {}
+
+func (*SessionOperation_Lookup) isSessionOperation_Request() {}
+
+// SessionResponse is a message of a session's server.
+type SessionResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Answers []*SessionAnswer       `protobuf:"bytes,1,rep,name=answers,proto3" json:"answers,omitempty"`
+	// The server is about to stop: half-close. Set in one message at most, which may have
+	// answers too.
+	Closing       bool `protobuf:"varint,2,opt,name=closing,proto3" json:"closing,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionResponse) Reset() {
+	*x = SessionResponse{}
+	mi := &file_idemd_v1_idempotency_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionResponse) ProtoMessage() {}
+
+func (x *SessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_idemd_v1_idempotency_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionResponse.ProtoReflect.Descriptor instead.
+func (*SessionResponse) Descriptor() ([]byte, []int) {
+	return file_idemd_v1_idempotency_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *SessionResponse) GetAnswers() []*SessionAnswer {
+	if x != nil {
+		return x.Answers
+	}
+	return nil
+}
+
+func (x *SessionResponse) GetClosing() bool {
+	if x != nil {
+		return x.Closing
+	}
+	return false
+}
+
+// SessionAnswer is what one call returns.
+type SessionAnswer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The operation's.
+	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Types that are valid to be assigned to Result:
+	//
+	//	*SessionAnswer_Status
+	//	*SessionAnswer_Claim
+	//	*SessionAnswer_Renew
+	//	*SessionAnswer_Complete
+	//	*SessionAnswer_Release
+	//	*SessionAnswer_Lookup
+	Result        isSessionAnswer_Result `protobuf_oneof:"result"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionAnswer) Reset() {
+	*x = SessionAnswer{}
+	mi := &file_idemd_v1_idempotency_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionAnswer) ProtoMessage() {}
+
+func (x *SessionAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_idemd_v1_idempotency_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionAnswer.ProtoReflect.Descriptor instead.
+func (*SessionAnswer) Descriptor() ([]byte, []int) {
+	return file_idemd_v1_idempotency_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *SessionAnswer) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *SessionAnswer) GetResult() isSessionAnswer_Result {
+	if x != nil {
+		return x.Result
+	}
+	return nil
+}
+
+func (x *SessionAnswer) GetStatus() []byte {
+	if x != nil {
+		if x, ok := x.Result.(*SessionAnswer_Status); ok {
+			return x.Status
+		}
+	}
+	return nil
+}
+
+func (x *SessionAnswer) GetClaim() *ClaimResponse {
+	if x != nil {
+		if x, ok := x.Result.(*SessionAnswer_Claim); ok {
+			return x.Claim
+		}
+	}
+	return nil
+}
+
+func (x *SessionAnswer) GetRenew() *RenewResponse {
+	if x != nil {
+		if x, ok := x.Result.(*SessionAnswer_Renew); ok {
+			return x.Renew
+		}
+	}
+	return nil
+}
+
+func (x *SessionAnswer) GetComplete() *CompleteResponse {
+	if x != nil {
+		if x, ok := x.Result.(*SessionAnswer_Complete); ok {
+			return x.Complete
+		}
+	}
+	return nil
+}
+
+func (x *SessionAnswer) GetRelease() *ReleaseResponse {
+	if x != nil {
+		if x, ok := x.Result.(*SessionAnswer_Release); ok {
+			return x.Release
+		}
+	}
+	return nil
+}
+
+func (x *SessionAnswer) GetLookup() *LookupResponse {
+	if x != nil {
+		if x, ok := x.Result.(*SessionAnswer_Lookup); ok {
+			return x.Lookup
+		}
+	}
+	return nil
+}
+
+type isSessionAnswer_Result interface {
+	isSessionAnswer_Result()
+}
+
+type SessionAnswer_Status struct {
+	// A serialized google.rpc.Status, never OK: what the call would have failed with.
+	Status []byte `protobuf:"bytes,2,opt,name=status,proto3,oneof"`
+}
+
+type SessionAnswer_Claim struct {
+	Claim *ClaimResponse `protobuf:"bytes,3,opt,name=claim,proto3,oneof"`
+}
+
+type SessionAnswer_Renew struct {
+	Renew *RenewResponse `protobuf:"bytes,4,opt,name=renew,proto3,oneof"`
+}
+
+type SessionAnswer_Complete struct {
+	Complete *CompleteResponse `protobuf:"bytes,5,opt,name=complete,proto3,oneof"`
+}
+
+type SessionAnswer_Release struct {
+	Release *ReleaseResponse `protobuf:"bytes,6,opt,name=release,proto3,oneof"`
+}
+
+type SessionAnswer_Lookup struct {
+	Lookup *LookupResponse `protobuf:"bytes,7,opt,name=lookup,proto3,oneof"`
+}
+
+func (*SessionAnswer_Status) isSessionAnswer_Result() {}
+
+func (*SessionAnswer_Claim) isSessionAnswer_Result() {}
+
+func (*SessionAnswer_Renew) isSessionAnswer_Result() {}
+
+func (*SessionAnswer_Complete) isSessionAnswer_Result() {}
+
+func (*SessionAnswer_Release) isSessionAnswer_Result() {}
+
+func (*SessionAnswer_Lookup) isSessionAnswer_Result() {}
+
 var File_idemd_v1_idempotency_proto protoreflect.FileDescriptor
 
 const file_idemd_v1_idempotency_proto_rawDesc = "" +
@@ -1205,13 +1624,40 @@ const file_idemd_v1_idempotency_proto_rawDesc = "" +
 	"expires_at\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12+\n" +
 	"\aoutcome\x18\v \x01(\v2\x11.idemd.v1.OutcomeR\aoutcome\x12)\n" +
-	"\x10outcome_withheld\x18\f \x01(\bR\x0foutcomeWithheld2\xc8\x02\n" +
+	"\x10outcome_withheld\x18\f \x01(\bR\x0foutcomeWithheld\"j\n" +
+	"\x0eSessionRequest\x12:\n" +
+	"\n" +
+	"operations\x18\x01 \x03(\v2\x1a.idemd.v1.SessionOperationR\n" +
+	"operations\x12\x1c\n" +
+	"\tcancelled\x18\x02 \x03(\x04R\tcancelled\"\xe7\x02\n" +
+	"\x10SessionOperation\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x126\n" +
+	"\ttime_left\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\btimeLeft\x12.\n" +
+	"\x05claim\x18\x03 \x01(\v2\x16.idemd.v1.ClaimRequestH\x00R\x05claim\x12.\n" +
+	"\x05renew\x18\x04 \x01(\v2\x16.idemd.v1.RenewRequestH\x00R\x05renew\x127\n" +
+	"\bcomplete\x18\x05 \x01(\v2\x19.idemd.v1.CompleteRequestH\x00R\bcomplete\x124\n" +
+	"\arelease\x18\x06 \x01(\v2\x18.idemd.v1.ReleaseRequestH\x00R\arelease\x121\n" +
+	"\x06lookup\x18\a \x01(\v2\x17.idemd.v1.LookupRequestH\x00R\x06lookupB\t\n" +
+	"\arequest\"^\n" +
+	"\x0fSessionResponse\x121\n" +
+	"\aanswers\x18\x01 \x03(\v2\x17.idemd.v1.SessionAnswerR\aanswers\x12\x18\n" +
+	"\aclosing\x18\x02 \x01(\bR\aclosing\"\xca\x02\n" +
+	"\rSessionAnswer\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x18\n" +
+	"\x06status\x18\x02 \x01(\fH\x00R\x06status\x12/\n" +
+	"\x05claim\x18\x03 \x01(\v2\x17.idemd.v1.ClaimResponseH\x00R\x05claim\x12/\n" +
+	"\x05renew\x18\x04 \x01(\v2\x17.idemd.v1.RenewResponseH\x00R\x05renew\x128\n" +
+	"\bcomplete\x18\x05 \x01(\v2\x1a.idemd.v1.CompleteResponseH\x00R\bcomplete\x125\n" +
+	"\arelease\x18\x06 \x01(\v2\x19.idemd.v1.ReleaseResponseH\x00R\arelease\x122\n" +
+	"\x06lookup\x18\a \x01(\v2\x18.idemd.v1.LookupResponseH\x00R\x06lookupB\b\n" +
+	"\x06result2\x8c\x03\n" +
 	"\x12IdempotencyService\x128\n" +
 	"\x05Claim\x12\x16.idemd.v1.ClaimRequest\x1a\x17.idemd.v1.ClaimResponse\x128\n" +
 	"\x05Renew\x12\x16.idemd.v1.RenewRequest\x1a\x17.idemd.v1.RenewResponse\x12A\n" +
 	"\bComplete\x12\x19.idemd.v1.CompleteRequest\x1a\x1a.idemd.v1.CompleteResponse\x12>\n" +
 	"\aRelease\x12\x18.idemd.v1.ReleaseRequest\x1a\x19.idemd.v1.ReleaseResponse\x12;\n" +
-	"\x06Lookup\x12\x17.idemd.v1.LookupRequest\x1a\x18.idemd.v1.LookupResponseB/Z-github.com/idemd/idemd/proto/idemd/v1;idemdv1b\x06proto3"
+	"\x06Lookup\x12\x17.idemd.v1.LookupRequest\x1a\x18.idemd.v1.LookupResponse\x12B\n" +
+	"\aSession\x12\x18.idemd.v1.SessionRequest\x1a\x19.idemd.v1.SessionResponse(\x010\x01B/Z-github.com/idemd/idemd/proto/idemd/v1;idemdv1b\x06proto3"
 
 var (
 	file_idemd_v1_idempotency_proto_rawDescOnce sync.Once
@@ -1225,7 +1671,7 @@ func file_idemd_v1_idempotency_proto_rawDescGZIP() []byte {
 	return file_idemd_v1_idempotency_proto_rawDescData
 }
 
-var file_idemd_v1_idempotency_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_idemd_v1_idempotency_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_idemd_v1_idempotency_proto_goTypes = []any{
 	(*ClaimRequest)(nil),          // 0: idemd.v1.ClaimRequest
 	(*ClaimResponse)(nil),         // 1: idemd.v1.ClaimResponse
@@ -1241,74 +1687,93 @@ var file_idemd_v1_idempotency_proto_goTypes = []any{
 	(*ReleaseResponse)(nil),       // 11: idemd.v1.ReleaseResponse
 	(*LookupRequest)(nil),         // 12: idemd.v1.LookupRequest
 	(*LookupResponse)(nil),        // 13: idemd.v1.LookupResponse
-	(*Key)(nil),                   // 14: idemd.v1.Key
-	(*Fingerprint)(nil),           // 15: idemd.v1.Fingerprint
-	(*durationpb.Duration)(nil),   // 16: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 17: google.protobuf.Timestamp
-	(*Outcome)(nil),               // 18: idemd.v1.Outcome
-	(Effect)(0),                   // 19: idemd.v1.Effect
-	(State)(0),                    // 20: idemd.v1.State
-	(LapsePolicy)(0),              // 21: idemd.v1.LapsePolicy
+	(*SessionRequest)(nil),        // 14: idemd.v1.SessionRequest
+	(*SessionOperation)(nil),      // 15: idemd.v1.SessionOperation
+	(*SessionResponse)(nil),       // 16: idemd.v1.SessionResponse
+	(*SessionAnswer)(nil),         // 17: idemd.v1.SessionAnswer
+	(*Key)(nil),                   // 18: idemd.v1.Key
+	(*Fingerprint)(nil),           // 19: idemd.v1.Fingerprint
+	(*durationpb.Duration)(nil),   // 20: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 21: google.protobuf.Timestamp
+	(*Outcome)(nil),               // 22: idemd.v1.Outcome
+	(Effect)(0),                   // 23: idemd.v1.Effect
+	(State)(0),                    // 24: idemd.v1.State
+	(LapsePolicy)(0),              // 25: idemd.v1.LapsePolicy
 }
 var file_idemd_v1_idempotency_proto_depIdxs = []int32{
-	14, // 0: idemd.v1.ClaimRequest.key:type_name -> idemd.v1.Key
-	15, // 1: idemd.v1.ClaimRequest.fingerprint:type_name -> idemd.v1.Fingerprint
-	16, // 2: idemd.v1.ClaimRequest.lease:type_name -> google.protobuf.Duration
-	17, // 3: idemd.v1.ClaimRequest.intent_time:type_name -> google.protobuf.Timestamp
-	16, // 4: idemd.v1.ClaimRequest.wait:type_name -> google.protobuf.Duration
+	18, // 0: idemd.v1.ClaimRequest.key:type_name -> idemd.v1.Key
+	19, // 1: idemd.v1.ClaimRequest.fingerprint:type_name -> idemd.v1.Fingerprint
+	20, // 2: idemd.v1.ClaimRequest.lease:type_name -> google.protobuf.Duration
+	21, // 3: idemd.v1.ClaimRequest.intent_time:type_name -> google.protobuf.Timestamp
+	20, // 4: idemd.v1.ClaimRequest.wait:type_name -> google.protobuf.Duration
 	2,  // 5: idemd.v1.ClaimResponse.granted:type_name -> idemd.v1.Granted
 	3,  // 6: idemd.v1.ClaimResponse.in_progress:type_name -> idemd.v1.InProgress
 	4,  // 7: idemd.v1.ClaimResponse.completed:type_name -> idemd.v1.Completed
 	5,  // 8: idemd.v1.ClaimResponse.unresolved:type_name -> idemd.v1.Unresolved
-	17, // 9: idemd.v1.Granted.granted_at:type_name -> google.protobuf.Timestamp
-	17, // 10: idemd.v1.Granted.lease_expires_at:type_name -> google.protobuf.Timestamp
-	16, // 11: idemd.v1.Granted.lease_remaining:type_name -> google.protobuf.Duration
-	16, // 12: idemd.v1.Granted.held_for:type_name -> google.protobuf.Duration
-	17, // 13: idemd.v1.InProgress.lease_expires_at:type_name -> google.protobuf.Timestamp
-	16, // 14: idemd.v1.InProgress.lease_remaining:type_name -> google.protobuf.Duration
-	16, // 15: idemd.v1.InProgress.retry_after:type_name -> google.protobuf.Duration
-	18, // 16: idemd.v1.Completed.outcome:type_name -> idemd.v1.Outcome
-	17, // 17: idemd.v1.Completed.completed_at:type_name -> google.protobuf.Timestamp
-	17, // 18: idemd.v1.Completed.expires_at:type_name -> google.protobuf.Timestamp
-	16, // 19: idemd.v1.Completed.age:type_name -> google.protobuf.Duration
-	16, // 20: idemd.v1.Completed.retention:type_name -> google.protobuf.Duration
-	17, // 21: idemd.v1.Unresolved.lapsed_at:type_name -> google.protobuf.Timestamp
-	14, // 22: idemd.v1.RenewRequest.key:type_name -> idemd.v1.Key
-	16, // 23: idemd.v1.RenewRequest.lease:type_name -> google.protobuf.Duration
-	17, // 24: idemd.v1.RenewResponse.lease_expires_at:type_name -> google.protobuf.Timestamp
-	16, // 25: idemd.v1.RenewResponse.lease_remaining:type_name -> google.protobuf.Duration
-	16, // 26: idemd.v1.RenewResponse.held_for:type_name -> google.protobuf.Duration
-	14, // 27: idemd.v1.CompleteRequest.key:type_name -> idemd.v1.Key
-	18, // 28: idemd.v1.CompleteRequest.outcome:type_name -> idemd.v1.Outcome
-	17, // 29: idemd.v1.CompleteResponse.completed_at:type_name -> google.protobuf.Timestamp
-	17, // 30: idemd.v1.CompleteResponse.expires_at:type_name -> google.protobuf.Timestamp
-	14, // 31: idemd.v1.ReleaseRequest.key:type_name -> idemd.v1.Key
-	19, // 32: idemd.v1.ReleaseRequest.effect:type_name -> idemd.v1.Effect
-	20, // 33: idemd.v1.ReleaseResponse.state:type_name -> idemd.v1.State
-	14, // 34: idemd.v1.LookupRequest.key:type_name -> idemd.v1.Key
-	15, // 35: idemd.v1.LookupRequest.fingerprint:type_name -> idemd.v1.Fingerprint
-	20, // 36: idemd.v1.LookupResponse.state:type_name -> idemd.v1.State
-	21, // 37: idemd.v1.LookupResponse.lapse_policy:type_name -> idemd.v1.LapsePolicy
-	17, // 38: idemd.v1.LookupResponse.granted_at:type_name -> google.protobuf.Timestamp
-	17, // 39: idemd.v1.LookupResponse.lease_expires_at:type_name -> google.protobuf.Timestamp
-	17, // 40: idemd.v1.LookupResponse.ended_at:type_name -> google.protobuf.Timestamp
-	17, // 41: idemd.v1.LookupResponse.expires_at:type_name -> google.protobuf.Timestamp
-	18, // 42: idemd.v1.LookupResponse.outcome:type_name -> idemd.v1.Outcome
-	0,  // 43: idemd.v1.IdempotencyService.Claim:input_type -> idemd.v1.ClaimRequest
-	6,  // 44: idemd.v1.IdempotencyService.Renew:input_type -> idemd.v1.RenewRequest
-	8,  // 45: idemd.v1.IdempotencyService.Complete:input_type -> idemd.v1.CompleteRequest
-	10, // 46: idemd.v1.IdempotencyService.Release:input_type -> idemd.v1.ReleaseRequest
-	12, // 47: idemd.v1.IdempotencyService.Lookup:input_type -> idemd.v1.LookupRequest
-	1,  // 48: idemd.v1.IdempotencyService.Claim:output_type -> idemd.v1.ClaimResponse
-	7,  // 49: idemd.v1.IdempotencyService.Renew:output_type -> idemd.v1.RenewResponse
-	9,  // 50: idemd.v1.IdempotencyService.Complete:output_type -> idemd.v1.CompleteResponse
-	11, // 51: idemd.v1.IdempotencyService.Release:output_type -> idemd.v1.ReleaseResponse
-	13, // 52: idemd.v1.IdempotencyService.Lookup:output_type -> idemd.v1.LookupResponse
-	48, // [48:53] is the sub-list for method output_type
-	43, // [43:48] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	21, // 9: idemd.v1.Granted.granted_at:type_name -> google.protobuf.Timestamp
+	21, // 10: idemd.v1.Granted.lease_expires_at:type_name -> google.protobuf.Timestamp
+	20, // 11: idemd.v1.Granted.lease_remaining:type_name -> google.protobuf.Duration
+	20, // 12: idemd.v1.Granted.held_for:type_name -> google.protobuf.Duration
+	21, // 13: idemd.v1.InProgress.lease_expires_at:type_name -> google.protobuf.Timestamp
+	20, // 14: idemd.v1.InProgress.lease_remaining:type_name -> google.protobuf.Duration
+	20, // 15: idemd.v1.InProgress.retry_after:type_name -> google.protobuf.Duration
+	22, // 16: idemd.v1.Completed.outcome:type_name -> idemd.v1.Outcome
+	21, // 17: idemd.v1.Completed.completed_at:type_name -> google.protobuf.Timestamp
+	21, // 18: idemd.v1.Completed.expires_at:type_name -> google.protobuf.Timestamp
+	20, // 19: idemd.v1.Completed.age:type_name -> google.protobuf.Duration
+	20, // 20: idemd.v1.Completed.retention:type_name -> google.protobuf.Duration
+	21, // 21: idemd.v1.Unresolved.lapsed_at:type_name -> google.protobuf.Timestamp
+	18, // 22: idemd.v1.RenewRequest.key:type_name -> idemd.v1.Key
+	20, // 23: idemd.v1.RenewRequest.lease:type_name -> google.protobuf.Duration
+	21, // 24: idemd.v1.RenewResponse.lease_expires_at:type_name -> google.protobuf.Timestamp
+	20, // 25: idemd.v1.RenewResponse.lease_remaining:type_name -> google.protobuf.Duration
+	20, // 26: idemd.v1.RenewResponse.held_for:type_name -> google.protobuf.Duration
+	18, // 27: idemd.v1.CompleteRequest.key:type_name -> idemd.v1.Key
+	22, // 28: idemd.v1.CompleteRequest.outcome:type_name -> idemd.v1.Outcome
+	21, // 29: idemd.v1.CompleteResponse.completed_at:type_name -> google.protobuf.Timestamp
+	21, // 30: idemd.v1.CompleteResponse.expires_at:type_name -> google.protobuf.Timestamp
+	18, // 31: idemd.v1.ReleaseRequest.key:type_name -> idemd.v1.Key
+	23, // 32: idemd.v1.ReleaseRequest.effect:type_name -> idemd.v1.Effect
+	24, // 33: idemd.v1.ReleaseResponse.state:type_name -> idemd.v1.State
+	18, // 34: idemd.v1.LookupRequest.key:type_name -> idemd.v1.Key
+	19, // 35: idemd.v1.LookupRequest.fingerprint:type_name -> idemd.v1.Fingerprint
+	24, // 36: idemd.v1.LookupResponse.state:type_name -> idemd.v1.State
+	25, // 37: idemd.v1.LookupResponse.lapse_policy:type_name -> idemd.v1.LapsePolicy
+	21, // 38: idemd.v1.LookupResponse.granted_at:type_name -> google.protobuf.Timestamp
+	21, // 39: idemd.v1.LookupResponse.lease_expires_at:type_name -> google.protobuf.Timestamp
+	21, // 40: idemd.v1.LookupResponse.ended_at:type_name -> google.protobuf.Timestamp
+	21, // 41: idemd.v1.LookupResponse.expires_at:type_name -> google.protobuf.Timestamp
+	22, // 42: idemd.v1.LookupResponse.outcome:type_name -> idemd.v1.Outcome
+	15, // 43: idemd.v1.SessionRequest.operations:type_name -> idemd.v1.SessionOperation
+	20, // 44: idemd.v1.SessionOperation.time_left:type_name -> google.protobuf.Duration
+	0,  // 45: idemd.v1.SessionOperation.claim:type_name -> idemd.v1.ClaimRequest
+	6,  // 46: idemd.v1.SessionOperation.renew:type_name -> idemd.v1.RenewRequest
+	8,  // 47: idemd.v1.SessionOperation.complete:type_name -> idemd.v1.CompleteRequest
+	10, // 48: idemd.v1.SessionOperation.release:type_name -> idemd.v1.ReleaseRequest
+	12, // 49: idemd.v1.SessionOperation.lookup:type_name -> idemd.v1.LookupRequest
+	17, // 50: idemd.v1.SessionResponse.answers:type_name -> idemd.v1.SessionAnswer
+	1,  // 51: idemd.v1.SessionAnswer.claim:type_name -> idemd.v1.ClaimResponse
+	7,  // 52: idemd.v1.SessionAnswer.renew:type_name -> idemd.v1.RenewResponse
+	9,  // 53: idemd.v1.SessionAnswer.complete:type_name -> idemd.v1.CompleteResponse
+	11, // 54: idemd.v1.SessionAnswer.release:type_name -> idemd.v1.ReleaseResponse
+	13, // 55: idemd.v1.SessionAnswer.lookup:type_name -> idemd.v1.LookupResponse
+	0,  // 56: idemd.v1.IdempotencyService.Claim:input_type -> idemd.v1.ClaimRequest
+	6,  // 57: idemd.v1.IdempotencyService.Renew:input_type -> idemd.v1.RenewRequest
+	8,  // 58: idemd.v1.IdempotencyService.Complete:input_type -> idemd.v1.CompleteRequest
+	10, // 59: idemd.v1.IdempotencyService.Release:input_type -> idemd.v1.ReleaseRequest
+	12, // 60: idemd.v1.IdempotencyService.Lookup:input_type -> idemd.v1.LookupRequest
+	14, // 61: idemd.v1.IdempotencyService.Session:input_type -> idemd.v1.SessionRequest
+	1,  // 62: idemd.v1.IdempotencyService.Claim:output_type -> idemd.v1.ClaimResponse
+	7,  // 63: idemd.v1.IdempotencyService.Renew:output_type -> idemd.v1.RenewResponse
+	9,  // 64: idemd.v1.IdempotencyService.Complete:output_type -> idemd.v1.CompleteResponse
+	11, // 65: idemd.v1.IdempotencyService.Release:output_type -> idemd.v1.ReleaseResponse
+	13, // 66: idemd.v1.IdempotencyService.Lookup:output_type -> idemd.v1.LookupResponse
+	16, // 67: idemd.v1.IdempotencyService.Session:output_type -> idemd.v1.SessionResponse
+	62, // [62:68] is the sub-list for method output_type
+	56, // [56:62] is the sub-list for method input_type
+	56, // [56:56] is the sub-list for extension type_name
+	56, // [56:56] is the sub-list for extension extendee
+	0,  // [0:56] is the sub-list for field type_name
 }
 
 func init() { file_idemd_v1_idempotency_proto_init() }
@@ -1323,13 +1788,28 @@ func file_idemd_v1_idempotency_proto_init() {
 		(*ClaimResponse_Completed)(nil),
 		(*ClaimResponse_Unresolved)(nil),
 	}
+	file_idemd_v1_idempotency_proto_msgTypes[15].OneofWrappers = []any{
+		(*SessionOperation_Claim)(nil),
+		(*SessionOperation_Renew)(nil),
+		(*SessionOperation_Complete)(nil),
+		(*SessionOperation_Release)(nil),
+		(*SessionOperation_Lookup)(nil),
+	}
+	file_idemd_v1_idempotency_proto_msgTypes[17].OneofWrappers = []any{
+		(*SessionAnswer_Status)(nil),
+		(*SessionAnswer_Claim)(nil),
+		(*SessionAnswer_Renew)(nil),
+		(*SessionAnswer_Complete)(nil),
+		(*SessionAnswer_Release)(nil),
+		(*SessionAnswer_Lookup)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_idemd_v1_idempotency_proto_rawDesc), len(file_idemd_v1_idempotency_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

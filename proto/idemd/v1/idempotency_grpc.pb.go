@@ -24,6 +24,7 @@ const (
 	IdempotencyService_Complete_FullMethodName = "/idemd.v1.IdempotencyService/Complete"
 	IdempotencyService_Release_FullMethodName  = "/idemd.v1.IdempotencyService/Release"
 	IdempotencyService_Lookup_FullMethodName   = "/idemd.v1.IdempotencyService/Lookup"
+	IdempotencyService_Session_FullMethodName  = "/idemd.v1.IdempotencyService/Session"
 )
 
 // IdempotencyServiceClient is the client API for IdempotencyService service.
@@ -49,6 +50,27 @@ type IdempotencyServiceClient interface {
 	Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*ReleaseResponse, error)
 	// Lookup says where a key stands. It is linearizable and changes nothing.
 	Lookup(ctx context.Context, in *LookupRequest, opts ...grpc.CallOption) (*LookupResponse, error)
+	// Session carries many of the calls above at once, for callers that make many: messages
+	// that several operations share cost less than a call each. Every operation means, is
+	// bounded and may be refused as in its own call.
+	//
+	// The server sends its headers at once. A client that waits for them knows that sessions
+	// are served here, and uses calls until then, and where they are UNIMPLEMENTED.
+	//
+	// An operation that the server has read is answered once, in any order, also if it was
+	// cancelled; unless the stream ends with another status than OK. What is unanswered then
+	// may have been done or not, as with a call that broke off. Sent again with the same
+	// attempt id, it is safe.
+	//
+	// A client ends a session by half-closing: what it sent before is answered, and the stream
+	// ends with OK. It should do so every minute or so and go on in a new one, which may reach
+	// another server, and as soon as a response says closing. One that does not within a second
+	// of that is ended with UNAVAILABLE, once what was read is answered.
+	//
+	// At most 1024 operations may be open in a session; more are refused with OVERLOADED. A
+	// message has at most 1 MiB. Who does not read the answers is not read from either. A
+	// connection may have 8 sessions.
+	Session(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SessionRequest, SessionResponse], error)
 }
 
 type idempotencyServiceClient struct {
@@ -109,6 +131,19 @@ func (c *idempotencyServiceClient) Lookup(ctx context.Context, in *LookupRequest
 	return out, nil
 }
 
+func (c *idempotencyServiceClient) Session(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SessionRequest, SessionResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &IdempotencyService_ServiceDesc.Streams[0], IdempotencyService_Session_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[SessionRequest, SessionResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type IdempotencyService_SessionClient = grpc.BidiStreamingClient[SessionRequest, SessionResponse]
+
 // IdempotencyServiceServer is the server API for IdempotencyService service.
 // All implementations must embed UnimplementedIdempotencyServiceServer
 // for forward compatibility.
@@ -132,6 +167,27 @@ type IdempotencyServiceServer interface {
 	Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error)
 	// Lookup says where a key stands. It is linearizable and changes nothing.
 	Lookup(context.Context, *LookupRequest) (*LookupResponse, error)
+	// Session carries many of the calls above at once, for callers that make many: messages
+	// that several operations share cost less than a call each. Every operation means, is
+	// bounded and may be refused as in its own call.
+	//
+	// The server sends its headers at once. A client that waits for them knows that sessions
+	// are served here, and uses calls until then, and where they are UNIMPLEMENTED.
+	//
+	// An operation that the server has read is answered once, in any order, also if it was
+	// cancelled; unless the stream ends with another status than OK. What is unanswered then
+	// may have been done or not, as with a call that broke off. Sent again with the same
+	// attempt id, it is safe.
+	//
+	// A client ends a session by half-closing: what it sent before is answered, and the stream
+	// ends with OK. It should do so every minute or so and go on in a new one, which may reach
+	// another server, and as soon as a response says closing. One that does not within a second
+	// of that is ended with UNAVAILABLE, once what was read is answered.
+	//
+	// At most 1024 operations may be open in a session; more are refused with OVERLOADED. A
+	// message has at most 1 MiB. Who does not read the answers is not read from either. A
+	// connection may have 8 sessions.
+	Session(grpc.BidiStreamingServer[SessionRequest, SessionResponse]) error
 	mustEmbedUnimplementedIdempotencyServiceServer()
 }
 
@@ -156,6 +212,9 @@ func (UnimplementedIdempotencyServiceServer) Release(context.Context, *ReleaseRe
 }
 func (UnimplementedIdempotencyServiceServer) Lookup(context.Context, *LookupRequest) (*LookupResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Lookup not implemented")
+}
+func (UnimplementedIdempotencyServiceServer) Session(grpc.BidiStreamingServer[SessionRequest, SessionResponse]) error {
+	return status.Error(codes.Unimplemented, "method Session not implemented")
 }
 func (UnimplementedIdempotencyServiceServer) mustEmbedUnimplementedIdempotencyServiceServer() {}
 func (UnimplementedIdempotencyServiceServer) testEmbeddedByValue()                            {}
@@ -268,6 +327,13 @@ func _IdempotencyService_Lookup_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _IdempotencyService_Session_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(IdempotencyServiceServer).Session(&grpc.GenericServerStream[SessionRequest, SessionResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type IdempotencyService_SessionServer = grpc.BidiStreamingServer[SessionRequest, SessionResponse]
+
 // IdempotencyService_ServiceDesc is the grpc.ServiceDesc for IdempotencyService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -296,6 +362,13 @@ var IdempotencyService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _IdempotencyService_Lookup_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Session",
+			Handler:       _IdempotencyService_Session_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+	},
 	Metadata: "idemd/v1/idempotency.proto",
 }

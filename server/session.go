@@ -1,0 +1,211 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/metadata"
+
+	pb "github.com/idemd/idemd/proto/idemd/v1"
+	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/storepb"
+)
+
+// The first three are promised in the .proto.
+const (
+	// maxSessions is how many sessions one connection may have. Of each, a message may be on
+	// its way.
+	maxSessions = 8
+	// maxOpen is how many operations may be open in a session.
+	maxOpen = 1024
+	// closingPatience is how long a client may go on after it was told of the drain.
+	closingPatience = time.Second
+)
+
+// session is a stream that carries many operations. Each goes through what its call would
+// go through, in a goroutine of its own, so that none waits for another.
+type session struct {
+	service *keyService
+	stream  pb.IdempotencyService_SessionServer
+	methods [sessionMethods]context.Context // what the operations of each run in
+	out     *outbox
+	workers *workers
+
+	running sync.WaitGroup // operations that are not answered
+
+	mu   sync.Mutex
+	open map[uint64]context.CancelFunc // operations by id
+	over bool                          // none begins any more
+}
+
+// Session implements the IdempotencyService.
+func (s *keyService) Session(stream pb.IdempotencyService_SessionServer) error {
+	err := s.session(stream)
+	var refused *store.Error
+	if errors.As(err, &refused) {
+		s.calls.refused(stream.Context(), nil, pb.IdempotencyService_Session_FullMethodName, storepb.ToStatus(err), err)
+	}
+	return err
+}
+
+func (s *keyService) session(stream pb.IdempotencyService_SessionServer) error {
+	conn := connectionOf(stream.Context())
+	defer conn.sessions.Add(-1)
+	if conn.sessions.Add(1) > maxSessions {
+		return store.Refuse(store.ErrOverloaded, fmt.Sprintf("the connection has %d sessions; nothing was done", maxSessions))
+	}
+	if err := stream.SendHeader(metadata.MD{}); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	x := &session{service: s, stream: stream, out: newOutbox(stream.Send), open: map[uint64]context.CancelFunc{}}
+	x.workers = newWorkers(x.carryOut)
+	for op := range x.methods {
+		x.methods[op] = s.methodContext(ctx, operation(op))
+	}
+	go x.out.run()
+	return x.serve(cancel)
+}
+
+// serve reads until the client half-closes, and answers what was read.
+func (x *session) serve(cancel context.CancelFunc) error {
+	read := make(chan error, 1)
+	go func() { read <- x.read() }()
+	var err error
+	select {
+	case err = <-read:
+	case <-x.service.calls.draining:
+		x.out.sayClosing()
+		err = x.readOn(read)
+	}
+	if err != nil && !errors.Is(err, errDraining) {
+		cancel() // nobody can be answered, or the client cannot be trusted
+	}
+	x.begun()
+	x.running.Wait()
+	x.workers.end()
+	x.out.end()
+	x.flush()
+	return err
+}
+
+// readOn reads what the client has sent before it knew of the drain. The handler may return
+// while another goroutine still reads: nothing can be read from a stream that has ended.
+func (x *session) readOn(read <-chan error) error {
+	patience := time.NewTimer(closingPatience)
+	defer patience.Stop()
+	select {
+	case err := <-read:
+		return err
+	case <-patience.C:
+		return errDraining
+	}
+}
+
+// flush waits until the answers are sent; during the drain, not for somebody who does not
+// read them.
+func (x *session) flush() {
+	select {
+	case <-x.out.ended:
+		return
+	case <-x.service.calls.draining:
+	}
+	patience := time.NewTimer(closingPatience)
+	defer patience.Stop()
+	select {
+	case <-x.out.ended:
+	case <-patience.C:
+	}
+}
+
+func (x *session) read() error {
+	for {
+		x.out.wait()
+		m := &pb.SessionRequest{}
+		f := frame{message: m}
+		if err := x.stream.RecvMsg(&f); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if f.err != nil {
+			return store.Refuse(store.ErrInvalidArgument, fmt.Sprintf("the message is no %T: %v", m, f.err))
+		}
+		if err := x.take(m); err != nil {
+			return err
+		}
+	}
+}
+
+func (x *session) take(m *pb.SessionRequest) error {
+	at := time.Now()
+	for _, o := range m.GetOperations() {
+		if err := x.begin(o, at); err != nil {
+			return err
+		}
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, id := range m.GetCancelled() {
+		if cancel := x.open[id]; cancel != nil {
+			cancel()
+		}
+	}
+	return nil
+}
+
+// begin has an operation carried out that was received at an instant.
+func (x *session) begin(m *pb.SessionOperation, at time.Time) error {
+	o := &sessionOperation{id: m.GetId(), cancel: func() {}}
+	o.op, o.request = requestIn(m)
+	if o.request != nil {
+		o.ctx, o.cancel = operationContext(x.methods[o.op], m.GetTimeLeft(), at)
+	}
+	if err := x.enter(o); err != nil {
+		o.cancel()
+		return err
+	}
+	x.workers.run(o)
+	return nil
+}
+
+func (x *session) enter(o *sessionOperation) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	switch {
+	case x.over:
+		return errDraining
+	case x.open[o.id] != nil:
+		return store.Refuse(store.ErrInvalidArgument, fmt.Sprintf("the session has an open operation %d already", o.id))
+	case len(x.open) < maxOpen:
+		x.open[o.id] = o.cancel
+		o.entered = true
+	}
+	x.running.Add(1)
+	return nil
+}
+
+// carryOut answers an operation.
+func (x *session) carryOut(o *sessionOperation) {
+	defer x.running.Done()
+	answer := x.service.answer(o)
+	o.cancel()
+	if o.entered {
+		x.mu.Lock()
+		delete(x.open, o.id) // the answer lets the client use the id again
+		x.mu.Unlock()
+	}
+	x.out.put(answer)
+}
+
+// begun lets no further operation begin.
+func (x *session) begun() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.over = true
+}
