@@ -21,13 +21,18 @@ import (
 // server's hint, and for no more than a tenth of the calls and one a second. What operators
 // do is sent once.
 //
+// Operations on keys that are asked for at once share the messages of one stream, a session,
+// where the server has them: a call of its own costs more. It is opened when two are in
+// flight, and replaced every minute. A lone operation is a call, as are a Claim with a wait,
+// one with a large outcome and one whose context has outgoing metadata.
+//
 // Errors are those of [store.Store]: a refusal is a [*store.Error] that unwraps to one of
 // package store's sentinels, and to the gRPC error if there was one. A server that cannot
 // be reached, or a connection that broke, is [store.ErrUnavailable]: the operation may
 // have taken effect, and sending it again with the same attempt id is safe. A context
 // that ended gives its own error.
 type Client struct {
-	keys   pb.IdempotencyServiceClient
+	keys   *keyCalls
 	admin  pb.AdminServiceClient
 	budget retryBudget
 	conn   io.Closer // nil if the connection is the caller's
@@ -45,15 +50,20 @@ var (
 //
 // [InspectRecord]: [Client.InspectRecord]
 func New(cc grpc.ClientConnInterface) *Client {
-	return &Client{keys: pb.NewIdempotencyServiceClient(cc), admin: pb.NewAdminServiceClient(cc)}
+	return &Client{keys: newKeyCalls(cc), admin: pb.NewAdminServiceClient(cc)}
 }
 
-// Close closes the connection that [Dial] made. On a client of [New] it does nothing.
+// Close closes the connection that [Dial] made, and what is in flight on it breaks off. On a
+// client of [New] it ends the session after what is in flight, and the client can still be
+// used.
 func (c *Client) Close() error {
+	c.keys.sessions.close()
 	if c.conn == nil {
 		return nil
 	}
-	return c.conn.Close()
+	err := c.conn.Close()
+	c.keys.sessions.running.Wait()
+	return err
 }
 
 // call sends one request and reads its answer.

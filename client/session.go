@@ -1,0 +1,276 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "github.com/idemd/idemd/proto/idemd/v1"
+)
+
+const (
+	// maxOpen is how many operations a server lets be open in a session.
+	maxOpen = 1024
+	// maxMessage is about how many bytes of operations share a message.
+	maxMessage = 64 << 10
+	// endPatience is how long a server may take to end a session that nobody waits for.
+	endPatience = 10 * time.Second
+)
+
+// session is one stream of operations. Nobody who asks ever waits for the stream to take
+// something: a goroutine sends what is queued, all of it in one message.
+type session struct {
+	stream pb.IdempotencyService_SessionClient
+	cancel context.CancelFunc
+	wake   chan struct{} // has an element if there is something to do for send
+	ended  chan struct{} // closed when nothing can be received any more
+
+	mu      sync.Mutex
+	last    uint64
+	queue   []*asked // not sent
+	left    []uint64 // sent, but their callers have left: to be said
+	open    map[uint64]*asked
+	waiting int // callers
+	retired bool
+}
+
+// asked is an operation, and then its answer.
+type asked struct {
+	operation *pb.SessionOperation
+	size      int
+	sent      bool
+	abandoned bool // its caller has left
+
+	done   chan struct{} // closed when there is an answer, or an error instead
+	answer *pb.SessionAnswer
+	err    error
+}
+
+func newSession(stream pb.IdempotencyService_SessionClient, cancel context.CancelFunc) *session {
+	return &session{
+		stream: stream, cancel: cancel,
+		wake: make(chan struct{}, 1), ended: make(chan struct{}), open: map[uint64]*asked{},
+	}
+}
+
+// errNotSent says that nothing was sent: another way is as good.
+var errNotSent = errors.New("not sent by the session")
+
+// ask returns the answer to an operation, or errNotSent.
+func (s *session) ask(ctx context.Context, operation *pb.SessionOperation) (*pb.SessionAnswer, error) {
+	if deadline, ok := ctx.Deadline(); ok {
+		operation.TimeLeft = durationpb.New(time.Until(deadline))
+	}
+	a := &asked{operation: operation, done: make(chan struct{})}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if !s.enter(a) {
+		return nil, errNotSent
+	}
+	select {
+	case <-a.done:
+		return a.answer, a.err
+	case <-ctx.Done():
+		s.leave(a)
+		return nil, ctx.Err()
+	}
+}
+
+func (s *session) enter(a *asked) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.retired || len(s.open) >= maxOpen {
+		return false
+	}
+	s.last++
+	a.operation.Id = s.last
+	a.size = proto.Size(a.operation)
+	s.open[s.last] = a
+	s.queue = append(s.queue, a)
+	s.waiting++
+	s.notify()
+	return true
+}
+
+// leave is for a caller whose context has ended. What was sent stays open until the server
+// has answered it.
+func (s *session) leave(a *asked) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := a.operation.GetId()
+	if s.open[id] != a {
+		return // answered meanwhile
+	}
+	s.waiting--
+	a.abandoned = true
+	if a.sent {
+		s.left = append(s.left, id)
+		s.notify()
+	}
+}
+
+func (s *session) notify() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// retire lets no further operation in. Those that are in it are answered, and then it ends.
+func (s *session) retire() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.retired = true
+	s.notify()
+}
+
+// send sends what is queued until the session is retired or broken.
+func (s *session) send() {
+	m := &pb.SessionRequest{}
+	for {
+		select {
+		case <-s.wake:
+		case <-s.ended:
+			return
+		}
+		runtime.Gosched() // what others are about to ask shares the message
+		for s.take(m) {
+			if s.stream.Send(m) != nil {
+				return // receive gets the reason
+			}
+		}
+		if s.isRetired() {
+			s.end()
+			return
+		}
+	}
+}
+
+// take moves what is queued to the message, as far as it has room, and reports whether there
+// is something.
+func (s *session) take(m *pb.SessionRequest) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(m.Operations)
+	m.Operations = m.Operations[:0]
+	taken, size := 0, 0
+	for ; taken < len(s.queue) && (taken == 0 || size+s.queue[taken].size <= maxMessage); taken++ {
+		a := s.queue[taken]
+		if a.abandoned { // the server need not know of it
+			delete(s.open, a.operation.GetId())
+			continue
+		}
+		a.sent = true
+		size += a.size
+		m.Operations = append(m.Operations, a.operation)
+	}
+	rest := copy(s.queue, s.queue[taken:])
+	clear(s.queue[rest:])
+	s.queue = s.queue[:rest]
+	m.Cancelled = append(m.Cancelled[:0], s.left...)
+	s.left = s.left[:0]
+	return len(m.GetOperations())+len(m.GetCancelled()) > 0
+}
+
+func (s *session) isRetired() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.retired && len(s.queue) == 0
+}
+
+// end half-closes, and has the server end the stream: it does so by itself once everything is
+// answered, but nobody shall depend on that.
+func (s *session) end() {
+	_ = s.stream.CloseSend() // never fails
+	for {
+		patience := time.NewTimer(endPatience)
+		select {
+		case <-s.ended:
+			patience.Stop()
+			return
+		case <-patience.C:
+		}
+		s.mu.Lock()
+		waiting := s.waiting
+		s.mu.Unlock()
+		if waiting == 0 {
+			s.cancel()
+			return
+		}
+	}
+}
+
+// receive hands out the answers until there are no more, and returns why.
+func (s *session) receive() error {
+	defer s.cancel()
+	for {
+		m, err := s.stream.Recv()
+		if err != nil {
+			s.fail(err)
+			return err
+		}
+		if m.GetClosing() {
+			s.retire()
+		}
+		s.deliver(m.GetAnswers())
+	}
+}
+
+func (s *session) deliver(answers []*pb.SessionAnswer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, answer := range answers {
+		a := s.open[answer.GetId()]
+		if a == nil {
+			continue
+		}
+		a.answer = answer
+		s.close(a)
+	}
+}
+
+// close lets the caller of an operation go that has its answer or its error.
+func (s *session) close(a *asked) {
+	delete(s.open, a.operation.GetId())
+	if !a.abandoned {
+		s.waiting--
+	}
+	close(a.done)
+}
+
+// fail ends what is not answered: it may have been done or not, unless it was not sent.
+func (s *session) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.retired = true
+	broken := brokenOff(err)
+	for _, a := range s.open {
+		a.err = broken
+		if !a.sent {
+			a.err = errNotSent
+		}
+		s.close(a)
+	}
+	s.queue = nil
+	close(s.ended)
+}
+
+// brokenOff is the error of what was not answered when its session ended: that of a call
+// whose connection broke.
+func brokenOff(err error) error {
+	if errors.Is(err, io.EOF) {
+		return status.Error(codes.Unavailable, "the session ended without an answer")
+	}
+	st := status.Convert(err)
+	return status.Error(codes.Unavailable, fmt.Sprintf("the session broke off: %v: %s", st.Code(), st.Message()))
+}

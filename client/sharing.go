@@ -1,0 +1,120 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/idemd/idemd/proto/idemd/v1"
+)
+
+// maxSharing is how large an outcome may be to go by a session: the cost of a larger one is
+// that of its bytes, and others would wait for it.
+const maxSharing = 16 << 10
+
+// keyCalls are the calls of operations on keys. Those that are made while others are go by a
+// session. Calls stay: a lone one, which shares with nobody; one that waits; one with a large
+// outcome; and one with metadata of its caller's, which is about this call alone.
+type keyCalls struct {
+	calls    pb.IdempotencyServiceClient
+	sessions *sessions
+	inFlight atomic.Int64
+}
+
+func newKeyCalls(cc grpc.ClientConnInterface) *keyCalls {
+	calls := pb.NewIdempotencyServiceClient(cc)
+	return &keyCalls{calls: calls, sessions: &sessions{service: calls}}
+}
+
+// Claim asks for a claim.
+func (k *keyCalls) Claim(ctx context.Context, m *pb.ClaimRequest, _ ...grpc.CallOption) (*pb.ClaimResponse, error) {
+	if m.GetWait() != nil {
+		return k.calls.Claim(ctx, m)
+	}
+	return share(ctx, k, m, k.calls.Claim, (*pb.SessionAnswer).GetClaim, func() *pb.SessionOperation {
+		return &pb.SessionOperation{Request: &pb.SessionOperation_Claim{Claim: m}}
+	})
+}
+
+// Renew asks for a renewal.
+func (k *keyCalls) Renew(ctx context.Context, m *pb.RenewRequest, _ ...grpc.CallOption) (*pb.RenewResponse, error) {
+	return share(ctx, k, m, k.calls.Renew, (*pb.SessionAnswer).GetRenew, func() *pb.SessionOperation {
+		return &pb.SessionOperation{Request: &pb.SessionOperation_Renew{Renew: m}}
+	})
+}
+
+// Complete asks for a completion.
+func (k *keyCalls) Complete(ctx context.Context, m *pb.CompleteRequest, _ ...grpc.CallOption) (*pb.CompleteResponse, error) {
+	if proto.Size(m.GetOutcome()) > maxSharing {
+		return k.calls.Complete(ctx, m)
+	}
+	return share(ctx, k, m, k.calls.Complete, (*pb.SessionAnswer).GetComplete, func() *pb.SessionOperation {
+		return &pb.SessionOperation{Request: &pb.SessionOperation_Complete{Complete: m}}
+	})
+}
+
+// Release asks for a release.
+func (k *keyCalls) Release(ctx context.Context, m *pb.ReleaseRequest, _ ...grpc.CallOption) (*pb.ReleaseResponse, error) {
+	return share(ctx, k, m, k.calls.Release, (*pb.SessionAnswer).GetRelease, func() *pb.SessionOperation {
+		return &pb.SessionOperation{Request: &pb.SessionOperation_Release{Release: m}}
+	})
+}
+
+// Lookup asks for a lookup.
+func (k *keyCalls) Lookup(ctx context.Context, m *pb.LookupRequest, _ ...grpc.CallOption) (*pb.LookupResponse, error) {
+	return share(ctx, k, m, k.calls.Lookup, (*pb.SessionAnswer).GetLookup, func() *pb.SessionOperation {
+		return &pb.SessionOperation{Request: &pb.SessionOperation_Lookup{Lookup: m}}
+	})
+}
+
+// share asks by the session if that is worth it, and else by a call.
+func share[Request, Response any](
+	ctx context.Context, k *keyCalls, m *Request,
+	call func(context.Context, *Request, ...grpc.CallOption) (*Response, error),
+	response func(*pb.SessionAnswer) *Response,
+	operation func() *pb.SessionOperation,
+) (*Response, error) {
+	defer k.inFlight.Add(-1)
+	if k.inFlight.Add(1) > 1 && !hasMetadata(ctx) {
+		if s := k.sessions.get(); s != nil {
+			answer, err := s.ask(ctx, operation())
+			if !errors.Is(err, errNotSent) {
+				return responseIn(answer, err, response)
+			}
+		}
+	}
+	return call(ctx, m)
+}
+
+func hasMetadata(ctx context.Context) bool {
+	md, _ := metadata.FromOutgoingContext(ctx)
+	return len(md) > 0
+}
+
+// responseIn is what a call would have returned.
+func responseIn[Response any](answer *pb.SessionAnswer, err error, response func(*pb.SessionAnswer) *Response) (*Response, error) {
+	if err != nil {
+		return nil, err
+	}
+	if got := response(answer); got != nil {
+		return got, nil
+	}
+	refused := &rpcstatus.Status{}
+	if _, ok := answer.GetResult().(*pb.SessionAnswer_Status); !ok || proto.Unmarshal(answer.GetStatus(), refused) != nil {
+		return nil, notUnderstood
+	}
+	if err := status.FromProto(refused).Err(); err != nil {
+		return nil, err
+	}
+	return nil, notUnderstood
+}
+
+// notUnderstood must not be taken for an answer: it may have been done or not.
+var notUnderstood = status.Error(codes.Internal, "the answer in the session is not one to the operation")
