@@ -1,0 +1,249 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/idemd/idemd/store"
+)
+
+const (
+	// refreshEvery is how often a replica reads the registry and the namespaces.
+	refreshEvery = 2 * time.Second
+	// maxCatalogAge is how old a copy of them may be when it is used. Older, the replica
+	// reads them first.
+	maxCatalogAge = 10 * time.Second
+	// copyLag is after what time no replica acts on a copy from before a change any more: a
+	// copy of maxCatalogAge may have been taken up by a statement that is still to run.
+	copyLag = 2 * maxCatalogAge
+	// kickPause bounds how often kicks alone refresh.
+	kickPause = 100 * time.Millisecond
+)
+
+// catalog is this replica's copy of the registry of buckets and of the namespaces. It also
+// carries the newest time of the database's clock between replicas and runs.
+//
+// A copy is of one instant, so with a newer bucket it has all older ones that can be a home
+// (see register), and with a namespace the buckets of its tier.
+type catalog struct {
+	pool   *pgxpool.Pool
+	texts  texts
+	clock  *dbClock
+	logger *slog.Logger
+
+	copy    atomic.Pointer[snapshot]
+	reading chan struct{} // holds a token while a refresh runs
+	kicked  chan struct{}
+	onKick  func() // tells maintenance; set before run
+
+	// Only for the holder of the token of reading.
+	stored     int64 // the newest time that the database has been told
+	ownReading int64 // the last time that a refresh itself has read
+}
+
+// snapshot is a copy. It is not changed any more.
+type snapshot struct {
+	namespaces map[string]*store.Namespace
+	buckets    map[store.Tier][]bucketID // the open ones, oldest first
+	statements *planCache
+	asked      time.Time // when it was asked for, by the monotonic clock
+}
+
+func newCatalog(pool *pgxpool.Pool, t texts, clock *dbClock, logger *slog.Logger) *catalog {
+	return &catalog{
+		pool: pool, texts: t, clock: clock, logger: logger,
+		reading: make(chan struct{}, 1), kicked: make(chan struct{}, 1), onKick: func() {},
+	}
+}
+
+// current returns a copy that is not older than maxCatalogAge.
+func (c *catalog) current(ctx context.Context) (*snapshot, error) {
+	if snap := c.copy.Load(); snap != nil && time.Since(snap.asked) < maxCatalogAge {
+		return snap, nil
+	}
+	if err := c.refresh(ctx); err != nil {
+		return nil, err
+	}
+	return c.copy.Load(), nil
+}
+
+// kick asks for a refresh and for maintenance soon: something is missing or was dropped.
+func (c *catalog) kick() {
+	select {
+	case c.kicked <- struct{}{}:
+	default: // is asked for already
+	}
+	c.onKick()
+}
+
+// refresh reads everything anew. What was committed before the call is in the copy then.
+func (c *catalog) refresh(ctx context.Context) error {
+	called := time.Now()
+	select {
+	case c.reading <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-c.reading }()
+	if snap := c.copy.Load(); snap != nil && snap.asked.After(called) {
+		return nil // another has done it meanwhile
+	}
+	if err := c.read(ctx); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return unavailable(err)
+	}
+	return nil
+}
+
+// Kinds of rows that catalogQuery gives.
+const (
+	aClock = iota
+	aBucket
+	aNamespace
+)
+
+// catalogQuery reads all in one statement: one instant.
+func (t texts) catalogQuery() string {
+	return fmt.Sprintf(`SELECT %[1]d::int4, %[4]s, coalesce((SELECT newest_us FROM idem_clock WHERE region = $1), 0)::int8,
+  coalesce((SELECT max(compatible) FROM idem_schema), 0)::int8, ''::text, ''::bytea
+UNION ALL SELECT %[2]d::int4, tier::int8, start_us, 0::int8, '', ''::bytea FROM idem_buckets WHERE region = $1 AND state = %[5]d
+UNION ALL SELECT %[3]d::int4, 0::int8, 0::int8, 0::int8, name, settings FROM idem_namespaces
+ORDER BY 1, 2, 3`, aClock, aBucket, aNamespace, us(t.clock.Now), bucketOpen)
+}
+
+func (c *catalog) read(ctx context.Context) error {
+	snap := &snapshot{
+		namespaces: map[string]*store.Namespace{}, buckets: map[store.Tier][]bucketID{},
+		statements: newPlanCache(c.texts), asked: time.Now(),
+	}
+	rows, err := c.pool.Query(ctx, c.texts.catalogQuery(), c.texts.region)
+	if err != nil {
+		return err
+	}
+	var (
+		kind     int32
+		x, y, z  int64
+		name     string
+		settings []byte
+	)
+	_, err = pgx.ForEachRow(rows, []any{&kind, &x, &y, &z, &name, &settings}, func() error {
+		switch kind {
+		case aClock:
+			c.clock.saw(x)
+			c.clock.remember(y)
+			c.ownReading, c.stored = x, y
+			return compatible(int(z))
+		case aBucket:
+			snap.buckets[store.Tier(x)] = append(snap.buckets[store.Tier(x)], bucketID{tier: store.Tier(x), start: y})
+			return nil
+		default:
+			ns, err := decodeNamespace(settings)
+			if err != nil {
+				return fmt.Errorf("namespace %q: %w", name, err)
+			}
+			snap.namespaces[name] = &ns
+			return nil
+		}
+	})
+	if err != nil {
+		return err
+	}
+	c.copy.Store(snap)
+	return nil
+}
+
+// run refreshes the copy, and tells the database the newest time, until ctx ends.
+func (c *catalog) run(ctx context.Context) {
+	refresh := time.NewTicker(refreshEvery)
+	defer refresh.Stop()
+	told := time.NewTicker(time.Second)
+	defer told.Stop()
+	failing := false
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return
+		case <-told.C:
+			err = c.tell(ctx)
+		case <-refresh.C:
+			err = c.refresh(ctx)
+		case <-c.kicked:
+			err = c.refresh(ctx)
+			pause(ctx, kickPause)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil && !failing {
+			c.logger.Warn("the database does not tell which buckets there are; it is asked again", "error", errors.Join(err, errors.Unwrap(err)))
+		}
+		failing = err != nil
+	}
+}
+
+// pause returns after d, or when ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// newestSeen is the newest time of the database's clock that this replica knows of.
+func (c *dbClock) newestSeen() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.newest
+}
+
+// tell writes the newest time of the database's clock that this replica has met, for others
+// and for later runs. Only times of operations count: when nothing goes on nothing is
+// written, and of several replicas mostly one writes.
+func (c *catalog) tell(ctx context.Context) error {
+	select {
+	case c.reading <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-c.reading }()
+	newest := c.clock.newestSeen()
+	if newest <= max(c.ownReading, c.stored) {
+		return nil
+	}
+	_, err := c.pool.Exec(ctx, `INSERT INTO idem_clock (region, newest_us) VALUES ($1, $2)
+ON CONFLICT (region) DO UPDATE SET newest_us = excluded.newest_us WHERE idem_clock.newest_us < excluded.newest_us`, c.texts.region, newest)
+	if err == nil {
+		c.stored = newest
+	}
+	return err
+}
+
+// namespace returns a namespace. One that is not in the copy may be new.
+func (c *catalog) namespace(ctx context.Context, name string) (*store.Namespace, error) {
+	snap, err := c.current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if ns := snap.namespaces[name]; ns != nil {
+		return ns, nil
+	}
+	if err := c.refresh(ctx); err != nil {
+		return nil, err
+	}
+	if ns := c.copy.Load().namespaces[name]; ns != nil {
+		return ns, nil
+	}
+	return nil, store.NamespaceUnknown(name)
+}

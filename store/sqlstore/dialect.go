@@ -1,0 +1,133 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// dialect is what differs between the databases. The statements on records do not.
+type dialect interface {
+	name() string
+	// session are the run-time parameters of every connection of the pool.
+	session() map[string]string
+	// createBucket are the statements that make a bucket's table. They can be repeated.
+	createBucket(id bucketID, region string) []string
+	// needsSeal says that a transaction can still commit after what it wrote was looked for
+	// and not seen.
+	needsSeal() bool
+	// transactionalDDL says that a migration can be one transaction.
+	transactionalDDL() bool
+	// runTx runs fn in a transaction and commits it, again from the start when the database
+	// asks for that. What has begun to commit does not end with ctx, but in bounded time.
+	runTx(ctx context.Context, pool *pgxpool.Pool, fn func(pgx.Tx) error) error
+}
+
+// detect asks the server what it is, and refuses one that cannot keep the promises.
+func detect(ctx context.Context, conn *pgx.Conn, opts Options) (dialect, error) {
+	var version string
+	if err := conn.QueryRow(ctx, "SELECT version()").Scan(&version); err != nil {
+		return nil, fmt.Errorf("ask the database for its version: %w", err)
+	}
+	switch {
+	case strings.HasPrefix(version, "CockroachDB"):
+		return detectCockroach(ctx, conn, opts)
+	case strings.HasPrefix(version, "PostgreSQL"):
+		return detectPostgres(ctx, conn, opts)
+	}
+	return nil, fmt.Errorf("the database is neither PostgreSQL nor CockroachDB: %s", version)
+}
+
+// connect opens the pool of connections to the database that dsn names.
+func connect(ctx context.Context, dsn string, opts Options) (*pgxpool.Pool, dialect, error) {
+	config, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, nil, err
+	}
+	config.ConnConfig.RuntimeParams["application_name"] = "idemd"
+	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
+	if err != nil {
+		return nil, nil, err
+	}
+	d, err := detect(ctx, conn, opts)
+	if err := errors.Join(err, conn.Close(ctx)); err != nil {
+		return nil, nil, err
+	}
+	maps.Copy(config.ConnConfig.RuntimeParams, d.session())
+	if d.needsSeal() && config.ConnConfig.ValidateConnect == nil {
+		config.ConnConfig.ValidateConnect = writable
+	}
+	// What the database's makers advise: as many idle as open, and a lifetime with jitter,
+	// so that connections spread again after a node was away.
+	// https://www.cockroachlabs.com/docs/v25.4/connection-pooling
+	config.MaxConns = int32(opts.MaxConns)
+	config.MaxConnIdleTime = 5 * time.Minute
+	config.MaxConnLifetime = 5 * time.Minute
+	config.MaxConnLifetimeJitter = 30 * time.Second
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	return pool, d, err
+}
+
+// definitionTimeout bounds one statement that creates, changes or drops a table.
+const definitionTimeout = 5 * time.Minute
+
+// define runs f on a connection of its own, for statements on tables: they may take longer
+// than those on records, and must work when all other connections are busy. They wait only
+// shortly for locks, because all who come later would wait behind them.
+func define(ctx context.Context, pool *pgxpool.Pool, f func(*pgx.Conn) error) (err error) {
+	config := pool.Config().ConnConfig
+	config.RuntimeParams["statement_timeout"] = milliseconds(definitionTimeout)
+	config.RuntimeParams["lock_timeout"] = milliseconds(time.Second)
+	config.RuntimeParams["idle_in_transaction_session_timeout"] = milliseconds(definitionTimeout)
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		closing, cancel := detached(ctx, time.Second)
+		defer cancel()
+		err = errors.Join(err, conn.Close(closing))
+	}()
+	return f(conn)
+}
+
+// detached is a context that does not end with ctx, but after a time.
+func detached(ctx context.Context, after time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), after)
+}
+
+func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+
+// bucketColumns are the columns of a bucket's table, in both databases' SQL. A marker has
+// only a digest and a state.
+const bucketColumns = `
+  digest bytea PRIMARY KEY,
+  key bytea NOT NULL DEFAULT '',
+  state int2 NOT NULL,
+  fence int8 NOT NULL DEFAULT 0,
+  previous_fence int8 NOT NULL DEFAULT 0,
+  attempt bytea NOT NULL DEFAULT '',
+  attempt_number int4 NOT NULL DEFAULT 0,
+  fp_version int8 NOT NULL DEFAULT 0,
+  fp bytea NOT NULL DEFAULT '',
+  granted_at int8 NOT NULL DEFAULT 0,
+  lease_end int8 NOT NULL DEFAULT 0,
+  attempt_limit int8 NOT NULL DEFAULT 0,
+  ended_at int8,
+  expires_at int8,
+  lapse_policy int2 NOT NULL DEFAULT 0,
+  retention int8 NOT NULL DEFAULT 0,
+  unsettled bool NOT NULL DEFAULT false,
+  released_with int2 NOT NULL DEFAULT 0,
+  ended bytea NOT NULL DEFAULT '',
+  outcome bytea,
+  outcome_digest bytea,
+  events bytea
+`

@@ -1,0 +1,118 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const oldestPostgres = 15
+
+// postgres is PostgreSQL from version 15 on.
+type postgres struct {
+	timing            Timing
+	synchronousCommit string
+}
+
+func detectPostgres(ctx context.Context, conn *pgx.Conn, opts Options) (dialect, error) {
+	var (
+		version                      int
+		inRecovery, readOnly, noSync bool
+		synchronousCommit            string
+	)
+	err := conn.QueryRow(ctx, `SELECT current_setting('server_version_num')::int4 / 10000, pg_is_in_recovery(),
+  current_setting('transaction_read_only')::bool, NOT current_setting('fsync')::bool, current_setting('synchronous_commit')`).
+		Scan(&version, &inRecovery, &readOnly, &noSync, &synchronousCommit)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("ask PostgreSQL for its settings: %w", err)
+	case version < oldestPostgres:
+		return nil, fmt.Errorf("the server is PostgreSQL %d; idemd needs %d or newer", version, oldestPostgres)
+	case inRecovery:
+		return nil, errors.New("the server is a standby, which cannot write: name the primary, or all servers with target_session_attrs=read-write")
+	case readOnly:
+		return nil, errors.New("the server is read-only for this user or database (default_transaction_read_only)")
+	}
+	if noSync {
+		opts.Logger.Warn("the server runs with fsync=off: a power loss can undo what was answered")
+	}
+	if synchronousCommit == "off" {
+		synchronousCommit = "on" // an answer must not come before what it says is safe
+	}
+	return &postgres{timing: opts.Timing, synchronousCommit: synchronousCommit}, nil
+}
+
+func (p *postgres) name() string           { return "postgres" }
+func (p *postgres) needsSeal() bool        { return true }
+func (p *postgres) transactionalDDL() bool { return true }
+
+// session: a plan made while a bucket was empty must still be the right one when it has
+// grown, so every table is reached by its primary key, whatever the planner thinks of its
+// size.
+func (p *postgres) session() map[string]string {
+	longest := p.timing.MaxStatement
+	return map[string]string{
+		"statement_timeout":                   milliseconds(longest),
+		"lock_timeout":                        milliseconds(longest * 3 / 4),
+		"idle_in_transaction_session_timeout": milliseconds(longest),
+		"synchronous_commit":                  p.synchronousCommit,
+		"TimeZone":                            "UTC",
+		"jit":                                 "off",
+		"enable_seqscan":                      "off",
+		"enable_hashjoin":                     "off",
+		"enable_mergejoin":                    "off",
+		"plan_cache_mode":                     "force_generic_plan",
+	}
+}
+
+// createBucket: markers and settled rows are updated in place, most rows are written two or
+// three times; the free space keeps those versions on the page they are on.
+func (p *postgres) createBucket(id bucketID, region string) []string {
+	return []string{fmt.Sprintf("CREATE TABLE IF NOT EXISTS %s (%s) WITH (fillfactor = 70)", id.table(region), bucketColumns)}
+}
+
+// writable refuses a server that cannot write: after a failover the old primary may be one.
+func writable(ctx context.Context, conn *pgconn.PgConn) error {
+	return pgconn.ValidateConnectTargetSessionAttrsReadWrite(ctx, conn)
+}
+
+// runTx is not that of cockroach-go, which on PostgreSQL takes a COMMIT that failed for done.
+func (p *postgres) runTx(ctx context.Context, pool *pgxpool.Pool, fn func(pgx.Tx) error) error {
+	for n := 0; ; n++ {
+		err := p.tryTx(ctx, pool, fn)
+		if !conflict(err) || n >= tries {
+			return err
+		}
+		if ended := backoff(ctx, n+2); ended != nil {
+			return errors.Join(err, ended)
+		}
+	}
+}
+
+// conflict says that the database rolled a transaction back because of others.
+func conflict(err error) bool {
+	var answered *pgconn.PgError
+	return errors.As(err, &answered) && (answered.Code == "40001" || answered.Code == "40P01")
+}
+
+func (p *postgres) tryTx(ctx context.Context, pool *pgxpool.Pool, fn func(pgx.Tx) error) error {
+	tx, err := pool.BeginTx(ctx, pgx.TxOptions{})
+	if err != nil {
+		return err
+	}
+	ending, cancel := detached(ctx, 2*p.timing.MaxStatement+time.Second)
+	defer cancel()
+	defer func() { _ = tx.Rollback(ending) }() // does nothing after Commit
+	if err := fn(tx); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return tx.Commit(ending)
+}

@@ -1,0 +1,261 @@
+package sqlstore
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/idemd/idemd/store"
+)
+
+// Resolve implements [store.Records].
+func (s *Store) Resolve(ctx context.Context, req store.ResolveRequest) (*store.Record, error) {
+	return s.operate(ctx, req.Key, req.Validate(), func(ns *store.Namespace, old *store.Record, now time.Time) (store.Change, error) {
+		return store.DecideResolve(old, ns, req, now)
+	})
+}
+
+// ForceRelease implements [store.Records].
+func (s *Store) ForceRelease(ctx context.Context, req store.ForceReleaseRequest) (*store.Record, error) {
+	return s.operate(ctx, req.Key, req.Validate(), func(_ *store.Namespace, old *store.Record, now time.Time) (store.Change, error) {
+		return store.DecideForceRelease(old, req, now)
+	})
+}
+
+// operate carries out what an operator orders. It is not sent again when it may have taken
+// effect: the repeat would be about another fence.
+func (s *Store) operate(ctx context.Context, key store.Key, invalid error,
+	decide func(*store.Namespace, *store.Record, time.Time) (store.Change, error),
+) (*store.Record, error) {
+	t, ns, err := s.settleTask(ctx, key, invalid)
+	if err != nil {
+		return nil, err
+	}
+	t.once = true
+	var rec *store.Record
+	t.decide = func(old *store.Record, now, _ time.Time) (store.Change, error) {
+		change, err := decide(ns, old, now)
+		rec = change.Record
+		return change, err
+	}
+	if err := s.perform(ctx, t); err != nil {
+		return nil, err
+	}
+	return rec, nil
+}
+
+// InspectRecord implements [store.Records].
+func (s *Store) InspectRecord(ctx context.Context, key store.Key) (store.Inspection, error) {
+	t, _, err := s.settleTask(ctx, key, key.Validate())
+	if err != nil {
+		return store.Inspection{}, err
+	}
+	var inspection store.Inspection
+	t.quick = func(ctx context.Context) (found, bool, error) {
+		rows, now, err := s.readRows(ctx, t.tier, [][]byte{t.digest[:]}, true)
+		if err != nil {
+			return found{}, false, err
+		}
+		f, err := rows.answer(t.digest, now)
+		switch {
+		case err != nil:
+			return f, false, err
+		case f.row == nil || f.row.rec.Expired(timeOf(now)):
+			return f, true, store.KeyNotFound()
+		}
+		inspection = store.Inspection{Record: f.row.rec, Events: f.row.events, Now: timeOf(now)}
+		return f, true, nil
+	}
+	if err := s.perform(ctx, t); err != nil {
+		return store.Inspection{}, err
+	}
+	return inspection, nil
+}
+
+// listRows is how many rows one listing looks at, however few records it finds.
+const listRows = 5 * scanRows
+
+// ListRecords implements [store.Records]. Its order is that of the latest grants' buckets and
+// then of the keys' digests. A damaged row is left out, logged and counted.
+func (s *Store) ListRecords(ctx context.Context, req store.ListRequest) (store.RecordPage, error) {
+	if err := req.Validate(); err != nil {
+		return store.RecordPage{}, err
+	}
+	ns, err := s.namespace(ctx, req.Namespace)
+	if err != nil {
+		return store.RecordPage{}, err
+	}
+	from, err := decodePageToken(req.PageToken)
+	if err != nil {
+		return store.RecordPage{}, err
+	}
+	snap, err := s.reread(ctx)
+	if err != nil {
+		return store.RecordPage{}, err
+	}
+	l := &listing{s: s, req: req, size: cmp.Or(req.PageSize, store.DefaultPageSize), budget: listRows}
+	for _, id := range snap.buckets[ns.Tier] {
+		if id.start < from.start {
+			continue
+		}
+		if id.start > from.start {
+			from = listPlace{start: id.start, after: []byte{}}
+		}
+		full, err := l.bucket(ctx, id, from.after)
+		if err != nil {
+			return store.RecordPage{}, s.listError(ctx, err)
+		}
+		if full {
+			return l.page, nil
+		}
+	}
+	if l.page.Now.IsZero() {
+		l.page.Now = timeOf(s.clock.estimate())
+	}
+	return l.page, nil
+}
+
+func (s *Store) listError(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if faultOf(err) == faultGone {
+		s.catalog.kick()
+	}
+	return unavailable(err)
+}
+
+// listing is one page in the making.
+type listing struct {
+	s      *Store
+	req    store.ListRequest
+	size   int
+	budget int // rows that may still be looked at
+	page   store.RecordPage
+}
+
+// bucket lists from one bucket, and says whether the page ends in it.
+func (l *listing) bucket(ctx context.Context, id bucketID, after []byte) (full bool, err error) {
+	for {
+		last, err := l.rows(ctx, id, after)
+		if err != nil || last == nil {
+			return false, err
+		}
+		if len(l.page.Records) == l.size || l.budget <= 0 {
+			l.page.NextPageToken = listPlace{start: id.start, after: last}.token()
+			return true, nil
+		}
+		after = last
+	}
+}
+
+// listedColumns are recordColumns without the outcome, which would be read in vain.
+var listedColumns = columns(slices.DeleteFunc(slices.Clone(recordColumns), func(name string) bool { return name == "outcome" }), "r")
+
+// rows looks at the rows of a bucket after a digest: as many as one statement may, and no
+// more than fill the page. Last is the last it looked at, nil if it came to the end.
+func (l *listing) rows(ctx context.Context, id bucketID, after []byte) (last []byte, err error) {
+	table := id.table(l.s.opts.Region)
+	var now int64
+	err = l.s.pool.QueryRow(ctx, fmt.Sprintf("SELECT %s, (SELECT digest FROM %s WHERE digest > $1 ORDER BY digest LIMIT 1 OFFSET %d)",
+		us(l.s.opts.Clock.Now), table, scanRows-1), after).Scan(&now, &last)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.s.clock.check(now); err != nil {
+		return nil, err
+	}
+	l.page.Now = timeOf(now)
+	found, err := l.matching(ctx, table, after, last, now)
+	if err != nil {
+		return nil, err
+	}
+	if missing := l.size - len(l.page.Records); len(found) == missing {
+		last = found[missing-1].digest
+	}
+	l.budget -= scanRows
+	for _, st := range found {
+		rec, err := st.listed()
+		if err != nil {
+			l.s.opts.Observer.Damaged(err)
+			l.s.opts.Logger.Error("a stored record is damaged", "bucket", table, "error", err)
+			continue
+		}
+		if l.req.Filter.Matches(rec, l.page.Now) {
+			l.page.Records = append(l.page.Records, rec)
+		}
+	}
+	return last, nil
+}
+
+// matching reads the rows after a digest, up to another if that is not nil, which the filter
+// chooses. The encoding of a key begins with its namespace, so others' rows are not sent.
+func (l *listing) matching(ctx context.Context, table string, after, upTo []byte, now int64) ([]*stored, error) {
+	prefix := store.Key{Namespace: l.req.Namespace}.AppendEncoded(nil)
+	prefix = prefix[:len(prefix)-3] // without the empty scope, id and entity
+	if upTo == nil {
+		upTo = bytes.Repeat([]byte{0xff}, sha256.Size)
+	}
+	rows, err := l.s.pool.Query(ctx, fmt.Sprintf(`SELECT %s FROM %s AS r
+WHERE r.digest > $1 AND r.digest <= $2 AND r.state <> %d AND substring(r.key from 1 for %d) = $3
+  AND (r.expires_at IS NULL OR r.expires_at > $4) AND ($5::int2 = 0 OR r.state = $5::int2)
+  AND (NOT $6::bool OR r.state = %d AND r.lease_end <= $4)
+ORDER BY r.digest LIMIT $7`, listedColumns, table, stateMoved, len(prefix), store.StateInProgress),
+		after, upTo, prefix, now, int16(l.req.Filter.State), l.req.Filter.Lapsed, l.size-len(l.page.Records))
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (*stored, error) {
+		st := &stored{}
+		targets := st.targets()
+		return st, row.Scan(slices.Delete(targets, len(targets)-2, len(targets)-1)...)
+	})
+}
+
+// listed makes the record of a row that was read without its outcome.
+func (s *stored) listed() (*store.Record, error) {
+	without := *s
+	without.outcomeDigest = nil
+	if s.state == int16(store.StateCompleted) {
+		without.state = int16(store.StateInProgress)
+	}
+	rec, err := without.record()
+	if err != nil {
+		return nil, err
+	}
+	rec.State = store.State(s.state)
+	if len(s.outcomeDigest) == len(rec.OutcomeDigest) {
+		rec.OutcomeDigest = store.OutcomeDigest(s.outcomeDigest)
+	}
+	return rec, nil
+}
+
+// listPlace is where a listing goes on: in a bucket, after a digest.
+type listPlace struct {
+	start int64
+	after []byte
+}
+
+// A page token is the bucket's start and the digest, in hexadecimal.
+func (p listPlace) token() string {
+	return hex.EncodeToString(append(binary.BigEndian.AppendUint64(nil, uint64(p.start)), p.after...))
+}
+
+func decodePageToken(token string) (listPlace, error) {
+	if token == "" {
+		return listPlace{after: []byte{}}, nil
+	}
+	b, err := hex.DecodeString(token)
+	if err != nil || len(b) != 8+sha256.Size {
+		return listPlace{}, store.Refuse(store.ErrInvalidArgument, "page token is not one that this namespace's listing gave")
+	}
+	return listPlace{start: int64(binary.BigEndian.Uint64(b)), after: b[8:]}, nil
+}
