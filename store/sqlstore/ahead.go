@@ -145,10 +145,14 @@ func repeatable(ctx context.Context, conn *pgx.Conn, statement string) error {
 	}
 }
 
+// alreadyThere are unique_violation, duplicate_table and duplicate_object: which of them it is
+// depends on how far the other session is.
+var alreadyThere = []string{"23505", "42P07", "42710"}
+
 // madeMeanwhile says that IF NOT EXISTS did not see what another session was making.
 func madeMeanwhile(err error) bool {
 	var answered *pgconn.PgError
-	return errors.As(err, &answered) && (answered.Code == "23505" || answered.Code == "42P07")
+	return errors.As(err, &answered) && slices.Contains(alreadyThere, answered.Code)
 }
 
 // register adds buckets of one tier to the registry. Its rule keeps copies of the registry

@@ -54,6 +54,7 @@ type snapshot struct {
 	buckets    map[store.Tier][]bucketID // the open ones, oldest first
 	statements *planCache
 	asked      time.Time // when it was asked for, by the monotonic clock
+	now        int64     // by the database's clock
 }
 
 func newCatalog(pool *pgxpool.Pool, t texts, clock *dbClock, logger *slog.Logger) *catalog {
@@ -140,7 +141,7 @@ func (c *catalog) read(ctx context.Context) error {
 		case aClock:
 			c.clock.saw(x)
 			c.clock.remember(y)
-			c.ownReading, c.stored = x, y
+			c.ownReading, c.stored, snap.now = x, y, x
 			return compatible(int(z))
 		case aBucket:
 			snap.buckets[store.Tier(x)] = append(snap.buckets[store.Tier(x)], bucketID{tier: store.Tier(x), start: y})

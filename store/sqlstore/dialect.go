@@ -78,13 +78,16 @@ func connect(ctx context.Context, dsn string, opts Options) (*pgxpool.Pool, dial
 // definitionTimeout bounds one statement that creates, changes or drops a table.
 const definitionTimeout = 5 * time.Minute
 
+// definitionPatience is how long such a statement waits for a lock.
+const definitionPatience = 250 * time.Millisecond
+
 // define runs f on a connection of its own, for statements on tables: they may take longer
 // than those on records, and must work when all other connections are busy. They wait only
 // shortly for locks, because all who come later would wait behind them.
 func define(ctx context.Context, pool *pgxpool.Pool, f func(*pgx.Conn) error) (err error) {
 	config := pool.Config().ConnConfig
 	config.RuntimeParams["statement_timeout"] = milliseconds(definitionTimeout)
-	config.RuntimeParams["lock_timeout"] = milliseconds(time.Second)
+	config.RuntimeParams["lock_timeout"] = milliseconds(definitionPatience)
 	config.RuntimeParams["idle_in_transaction_session_timeout"] = milliseconds(definitionTimeout)
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {

@@ -145,7 +145,7 @@ func (s *Store) Maintain(ctx context.Context) (report store.Maintenance, err err
 // due are the open buckets in which nothing can be live any more but what is to be moved. A
 // statement that began before that has ended by then.
 func (s *Store) due(snap *snapshot) (due []bucketID) {
-	now := s.clock.estimate() - s.opts.Timing.window().Microseconds()
+	now := snap.now - s.opts.Timing.window().Microseconds()
 	for _, tier := range store.Tiers {
 		for _, id := range snap.buckets[tier] {
 			if id.dropAfter() <= now {

@@ -191,7 +191,7 @@ func (m *Migrator) Up(ctx context.Context) (made []string, err error) {
 		if m.dialect.transactionalDDL() {
 			made, err = upInTransaction(ctx, conn)
 		} else {
-			made, err = upByStatement(ctx, conn)
+			made, err = upByStatement(ctx, repeating{conn})
 		}
 		return err
 	})
@@ -229,6 +229,13 @@ func upInTransaction(ctx context.Context, conn *pgx.Conn) (made []string, err er
 type executor interface {
 	queryer
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// repeating runs each statement again that another session's was in the way of.
+type repeating struct{ *pgx.Conn }
+
+func (r repeating) Exec(ctx context.Context, sql string, _ ...any) (pgconn.CommandTag, error) {
+	return pgconn.CommandTag{}, repeatable(ctx, r.Conn, sql)
 }
 
 // upByStatement makes what is pending, one statement after the other. Each can be repeated,

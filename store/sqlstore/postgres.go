@@ -19,32 +19,52 @@ type postgres struct {
 	synchronousCommit string
 }
 
+// postgresFacts are what a server says of itself.
+type postgresFacts struct {
+	Version                         int
+	InRecovery, ReadOnly, FullySync bool
+	SynchronousCommit               string
+}
+
 func detectPostgres(ctx context.Context, conn *pgx.Conn, opts Options) (dialect, error) {
-	var (
-		version                      int
-		inRecovery, readOnly, noSync bool
-		synchronousCommit            string
-	)
-	err := conn.QueryRow(ctx, `SELECT current_setting('server_version_num')::int4 / 10000, pg_is_in_recovery(),
-  current_setting('transaction_read_only')::bool, NOT current_setting('fsync')::bool, current_setting('synchronous_commit')`).
-		Scan(&version, &inRecovery, &readOnly, &noSync, &synchronousCommit)
-	switch {
-	case err != nil:
+	rows, err := conn.Query(ctx, `SELECT current_setting('server_version_num')::int4 / 10000, pg_is_in_recovery(),
+  current_setting('transaction_read_only')::bool, current_setting('fsync')::bool, current_setting('synchronous_commit')`)
+	if err != nil {
 		return nil, fmt.Errorf("ask PostgreSQL for its settings: %w", err)
-	case version < oldestPostgres:
-		return nil, fmt.Errorf("the server is PostgreSQL %d; idemd needs %d or newer", version, oldestPostgres)
-	case inRecovery:
-		return nil, errors.New("the server is a standby, which cannot write: name the primary, or all servers with target_session_attrs=read-write")
-	case readOnly:
-		return nil, errors.New("the server is read-only for this user or database (default_transaction_read_only)")
 	}
-	if noSync {
+	facts, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[postgresFacts])
+	if err != nil {
+		return nil, fmt.Errorf("ask PostgreSQL for its settings: %w", err)
+	}
+	if err := facts.check(); err != nil {
+		return nil, err
+	}
+	if !facts.FullySync {
 		opts.Logger.Warn("the server runs with fsync=off: a power loss can undo what was answered")
 	}
-	if synchronousCommit == "off" {
-		synchronousCommit = "on" // an answer must not come before what it says is safe
+	return &postgres{timing: opts.Timing, synchronousCommit: facts.commit()}, nil
+}
+
+// check refuses a server that cannot keep the promises.
+func (f postgresFacts) check() error {
+	switch {
+	case f.Version < oldestPostgres:
+		return fmt.Errorf("the server is PostgreSQL %d; idemd needs %d or newer", f.Version, oldestPostgres)
+	case f.InRecovery:
+		return errors.New("the server is a standby, which cannot write: name the primary, or all servers with target_session_attrs=read-write")
+	case f.ReadOnly:
+		return errors.New("the server is read-only for this user or database (default_transaction_read_only)")
 	}
-	return &postgres{timing: opts.Timing, synchronousCommit: synchronousCommit}, nil
+	return nil
+}
+
+// commit is what our sessions wait for at a COMMIT: an answer must not come before what it
+// says is safe.
+func (f postgresFacts) commit() string {
+	if f.SynchronousCommit == "off" {
+		return "on"
+	}
+	return f.SynchronousCommit
 }
 
 func (p *postgres) name() string           { return "postgres" }

@@ -36,25 +36,31 @@ type Clock struct {
 	mu   sync.Mutex
 	wall time.Time
 	mono time.Duration
+	// changed is told of every move, for a store whose clock is not in this process.
+	changed func()
+}
+
+// OnChange has f called after every move of the clock.
+func (c *Clock) OnChange(f func()) { c.changed = f }
+
+func (c *Clock) move(wall, mono time.Duration) {
+	c.mu.Lock()
+	c.wall = c.wall.Add(wall)
+	c.mono += mono
+	c.mu.Unlock()
+	if c.changed != nil {
+		c.changed()
+	}
 }
 
 // NewClock returns a clock that stands at [Start].
 func NewClock() *Clock { return &Clock{wall: Start} }
 
 // Advance lets d pass, on the wall and on the monotonic clock alike.
-func (c *Clock) Advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.wall = c.wall.Add(d)
-	c.mono += d
-}
+func (c *Clock) Advance(d time.Duration) { c.move(d, d) }
 
 // StepWall moves only the wall clock, by a positive or negative d.
-func (c *Clock) StepWall(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.wall = c.wall.Add(d)
-}
+func (c *Clock) StepWall(d time.Duration) { c.move(d, 0) }
 
 // Wall implements [store.ClockSource].
 func (c *Clock) Wall() time.Time {

@@ -183,6 +183,23 @@ func TestBadSettingShowsTheLog(t *testing.T) {
 	}
 }
 
+func TestDirectoryOutOfReachIsSaidAndRemoved(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root runs the server as another user")
+	}
+	temporary := t.TempDir()
+	if err := os.Chmod(temporary, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", temporary)
+	if _, err := newServer(Fast, nil); err == nil || !strings.Contains(err.Error(), "see TMPDIR") {
+		t.Errorf("got %v", err)
+	}
+	if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
 func TestEndLeavesNothing(t *testing.T) {
 	for name, leave := range map[string]func(*Server){
 		"running": func(*Server) {},

@@ -127,7 +127,7 @@ func (s *Server) initialise(conf string) error {
 	cmd := s.command("initdb", "-D", s.data(), "-U", "postgres", "--auth=trust", "--encoding=UTF8",
 		"--locale=C", "--no-sync", "--no-instructions")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("initdb: %w\n%s", err, out)
+		return fmt.Errorf("initdb in %s, which the user it runs as must be able to reach (see TMPDIR): %w\n%s", s.dir, err, out)
 	}
 	f, err := os.OpenFile(filepath.Join(s.data(), "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
@@ -236,13 +236,15 @@ func (s *Server) kill() {
 	s.main = nil
 }
 
-// end stops the server and removes what it leaves. The watch would do so by itself, but later.
+// end stops the server and removes what it leaves. The watch would do so by itself, but later, and
+// it is of the server's user.
 func (s *Server) end() {
 	if s.main != nil && s.stop(ImmediateShutdown) != nil {
 		s.kill()
 	}
 	forgetSharedMemory(s.data())
 	s.watch.end()
+	_ = os.RemoveAll(s.dir) // the watch has, as far as it could
 }
 
 // DSN is the connection string of a database.

@@ -1,0 +1,226 @@
+package sqlstore
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/idemd/idemd/store"
+)
+
+// Claim implements [store.Store].
+func (s *Store) Claim(ctx context.Context, req store.ClaimRequest) (store.ClaimAnswer, error) {
+	if err := req.Validate(); err != nil {
+		return store.ClaimAnswer{}, err
+	}
+	ns, err := s.namespace(ctx, req.Key.Namespace)
+	if err != nil {
+		return store.ClaimAnswer{}, err
+	}
+	return s.claimIn(ctx, ns, req)
+}
+
+// claimIn claims a key of a namespace that need not be a stored one.
+func (s *Store) claimIn(ctx context.Context, ns *store.Namespace, req store.ClaimRequest) (store.ClaimAnswer, error) {
+	var answer store.ClaimAnswer
+	t := task{key: req.Key, digest: req.Key.Digest(), tier: ns.Tier}
+	t.decide = func(old *store.Record, now, wall time.Time) (change store.Change, err error) {
+		answer, change, err = store.DecideClaim(old, ns, req, now, wall)
+		return change, err
+	}
+	if query, ok := newClaimQuery(ns, &req, s.clock.estimate(), s.wall()); ok {
+		t.quick = func(ctx context.Context) (found, bool, error) {
+			f, err := s.batches.claims[ns.Tier].do(ctx, t.digest, len(query.key), query)
+			return f, false, err
+		}
+	}
+	if err := s.perform(ctx, t); err != nil {
+		return store.ClaimAnswer{}, err
+	}
+	return answer, nil
+}
+
+// claimQuery is what the claim statement needs of a Claim: the record of a first grant, as
+// intervals from its time.
+type claimQuery struct {
+	key, attempt          []byte
+	fingerprint           store.Fingerprint
+	lease, maxAttempt     int64
+	lapsePolicy           int16
+	retention             int64
+	validFrom, validUntil int64
+}
+
+// newClaimQuery works out the grant of an absent key, by deciding it at about now. It says
+// no if the claim statement cannot make that grant: then the row is decided upon and
+// written by itself.
+func newClaimQuery(ns *store.Namespace, req *store.ClaimRequest, now int64, wall time.Time) (claimQuery, bool) {
+	at := timeOf(now)
+	_, change, err := store.DecideClaim(nil, ns, *req, at, wall)
+	rec := change.Record
+	if err != nil || rec.Retention != ns.Retention {
+		return claimQuery{}, false
+	}
+	q := claimQuery{
+		key: req.Key.AppendEncoded(nil), attempt: []byte(req.AttemptID), fingerprint: req.Fingerprint,
+		lease: rec.LeaseEnd.Sub(at).Microseconds(), maxAttempt: rec.AttemptLimit.Sub(at).Microseconds(),
+		lapsePolicy: int16(rec.LapsePolicy), retention: rec.Retention.Microseconds(), validUntil: math.MaxInt64,
+	}
+	if !req.IntentTime.IsZero() {
+		// In between, the intent is neither in the future nor too old.
+		skew := ns.Skew()
+		q.validFrom = req.IntentTime.Add(-skew).UnixMicro() + 1
+		q.validUntil = req.IntentTime.Add(ns.RetentionSince(req.IntentTime.Add(-skew)) - skew).UnixMicro()
+	}
+	return q, true
+}
+
+type claimOperation = operation[claimQuery, found]
+
+// runClaims carries out a batch of Claims: one statement grants what is nowhere, a second
+// reads the others.
+func (s *Store) runClaims(tier store.Tier, ops []*claimOperation) {
+	ctx, cancel := s.statementContext()
+	defer cancel()
+	began := time.Now()
+	apart(ops, func(ops []*claimOperation) error { return s.grantAbsent(ctx, tier, ops) })
+	observe(s, ops, time.Since(began))
+	s.readOthers(ctx, tier, ops)
+}
+
+// readOthers reads what the claim statement did not grant, and what further Claims of the
+// granted keys find.
+func (s *Store) readOthers(ctx context.Context, tier store.Tier, ops []*claimOperation) {
+	others := func(op *claimOperation) bool { return op.err == nil && (!op.answer.granted || len(op.more) > 0) }
+	var rest []*operation[struct{}, found]
+	for _, op := range ops {
+		if others(op) {
+			rest = append(rest, &operation[struct{}, found]{digest: op.digest})
+		}
+	}
+	if len(rest) == 0 {
+		return
+	}
+	err := s.findAll(ctx, tier, rest)
+	for _, op := range ops {
+		if !others(op) {
+			continue
+		}
+		read := rest[0]
+		rest = rest[1:]
+		if !op.answer.granted {
+			op.answer, op.err = read.answer, firstError(err, read.err)
+		}
+		for _, more := range op.more {
+			more.answer, more.err = read.answer, firstError(err, read.err)
+		}
+	}
+}
+
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// grantAbsent runs the claim statement, and marks which operations were granted.
+func (s *Store) grantAbsent(ctx context.Context, tier store.Tier, ops []*claimOperation) error {
+	snap, err := s.catalog.current(ctx)
+	if err != nil {
+		return err
+	}
+	to, err := s.target(snap, tier, s.clock.estimate())
+	if err != nil {
+		return err
+	}
+	args := claimArgs(ops, to.lo, to.home.end(), s.opts.Timing.MaxStatement.Microseconds())
+	if !to.marked {
+		rows, err := s.pool.Query(ctx, to.claim, args...)
+		if err != nil {
+			return err
+		}
+		return s.scanGrants(rows, ops)
+	}
+	// In the window: one transaction, the marker first, whether or not it goes in (3).
+	return s.dialect.runTx(ctx, s.pool, func(tx pgx.Tx) error {
+		for _, op := range ops {
+			op.answer = found{}
+		}
+		guards := args[len(args)-3:]
+		if _, err := tx.Exec(ctx, to.marker, append([]any{args[0]}, guards...)...); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, to.claim, args...)
+		if err != nil {
+			return err
+		}
+		return s.scanGrants(rows, ops)
+	})
+}
+
+func claimArgs(ops []*claimOperation, lo, hi, longest int64) []any {
+	n := len(ops)
+	var (
+		keys, attempts, digests = make([][]byte, n), make([][]byte, n), make([][]byte, n)
+		versions                = make([]int64, n)
+		retentions              = make([]int64, n)
+		policies                = make([]int16, n)
+		fps                     = make([][]byte, n)
+		leases, limits          = make([]int64, n), make([]int64, n)
+		from, until             = make([]int64, n), make([]int64, n)
+	)
+	for i, op := range ops {
+		q := &op.query
+		digests[i], keys[i], attempts[i] = op.digest[:], q.key, q.attempt
+		versions[i], fps[i] = int64(q.fingerprint.Version), []byte(q.fingerprint.Digest)
+		leases[i], limits[i], policies[i], retentions[i] = q.lease, q.maxAttempt, q.lapsePolicy, q.retention
+		from[i], until[i] = q.validFrom, q.validUntil
+	}
+	return []any{digests, keys, attempts, versions, fps, leases, limits, policies, retentions, from, until, lo, hi, longest}
+}
+
+func (s *Store) scanGrants(rows pgx.Rows, ops []*claimOperation) error {
+	defer rows.Close()
+	granted := map[store.KeyDigest]int64{}
+	for rows.Next() {
+		var (
+			digest []byte
+			at     int64
+		)
+		if err := rows.Scan(&digest, &at); err != nil {
+			return err
+		}
+		granted[store.KeyDigest(digest)] = at
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	for _, op := range ops {
+		if at, ok := granted[op.digest]; ok {
+			op.answer = found{granted: true, now: at}
+			s.clock.saw(at)
+		}
+	}
+	return nil
+}
+
+// one checks that a statement wrote exactly one row; if it did not, things are not as they
+// were decided upon.
+func one(tag pgconn.CommandTag, err error) error {
+	switch {
+	case err != nil:
+		return err
+	case tag.RowsAffected() == 1:
+		return nil
+	case tag.RowsAffected() == 0:
+		return errAgain
+	}
+	return fmt.Errorf("%d rows were written instead of one", tag.RowsAffected())
+}

@@ -1,0 +1,56 @@
+// Package sqlstore keeps keys in CockroachDB or PostgreSQL (15 or later), shared by any
+// number of idemd processes. It satisfies [store.Backend].
+//
+// # Tour
+//
+//   - bucket.go, plan.go: buckets, their tables, and every statement on them.
+//   - perform.go: how an operation goes: quick statement, reading, transaction.
+//   - claim.go, settle.go: the operations and their batches; coalesce.go gathers batches.
+//   - find.go: reading; write.go: the transaction; move.go: rows that move forward.
+//   - home.go, seal.go, clock.go: which bucket a grant goes into, and when it may.
+//   - catalog.go: this process's copy of the registry; maintain.go: buckets made and dropped.
+//   - dialect.go, postgres.go, cockroach.go: what differs between the databases.
+//   - errors.go: what an error of the database means.
+//
+// # Where meaning lives
+//
+// The table in package store does. A few statements carry out the common path of an
+// operation (a first grant; Renew, Complete and Release by the attempt that holds the key)
+// under guards that say that it is the common path. Whatever they do not do is read, decided
+// by the transition functions, and, if that changes something, decided again on the locked row
+// and written, in one transaction.
+//
+// # Buckets
+//
+// One table holds the rows of one region, tier and time slice (bucket), under the SHA-256 of
+// the key. A row is put into the bucket of its grant's time (home). A bucket is dropped whole
+// once nothing in it can be live; what still is has been moved forward by then. A row that
+// moved leaves a marker (MOVED), which is never an answer. At most one row of a key, over all
+// buckets, is not a marker.
+//
+// # The protocol
+//
+// Uniqueness within a bucket is the primary key's. Across a bucket's end it is not: two
+// claims, one on each side, would each see nothing and both insert, at every isolation level.
+// D is the longest that a statement may run (statement_timeout), G = 2 D + clock offset.
+//
+//  1. A grant goes into home, by the database's clock, if no older bucket has the key. The
+//     statement refuses when its time is not in home, or was taken longer than D ago.
+//  2. Later than G after home's start the claim statement goes alone.
+//  3. Before, it goes in a transaction behind a second insert, which puts a marker for the key
+//     into the previous bucket. A claim that still takes that bucket for its home meets the
+//     marker, or the marker's insert meets it; then the claim statement sees its row.
+//  4. Rows are read from all buckets in one statement, the next one included, into which a
+//     clock that is ahead may have put them. Bucket by bucket a row that moves is missed.
+//  5. An operation that finds things changed begins again, at most eight times.
+//  6. A key with a row in an older bucket is granted by a transaction: the row becomes a marker,
+//     the new one is inserted under the guards of 1, and a marker goes where 3 asks for one.
+//  7. Whoever holds a key changes its row under fence and attempt, in the bucket that the fence
+//     says. If nothing is changed, the row is read.
+//  8. Locks are taken bucket by bucket, oldest first, and in the order of the digests.
+//  9. On PostgreSQL statement_timeout does not cover COMMIT, so one could still be waiting after
+//     G, for a replica say. Therefore 3 goes on until all transactions from before G have ended,
+//     and nothing is granted if those from before the previous bucket's have not.
+//  10. The database's clock decides. A replica's own only chooses which statement to send. A
+//     database clock that shows a time further back than clocks may be apart is not believed.
+package sqlstore

@@ -1,0 +1,102 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/idemd/idemd/store"
+)
+
+// fault is what an error of the database means for the operation that met it.
+type fault uint8
+
+const (
+	faultNone    fault = iota
+	faultRetry         // nothing was done, and it may work at once
+	faultUnknown       // it may have been done: read back what became of it
+	faultGone          // a table does not exist: this replica's copy of the registry is old
+	faultRefused       // nothing was done, and sending it again does not help
+)
+
+// faults are the SQLSTATEs that are not faultRefused. Both databases' documentation lists
+// them under the same numbers.
+var faults = map[string]fault{
+	"40001": faultRetry, // serialization_failure
+	"40P01": faultRetry, // deadlock_detected
+	"55P03": faultRetry, // lock_not_available: lock_timeout
+	"53300": faultRetry, // too_many_connections
+	"57P03": faultRetry, // cannot_connect_now: starting up
+	"25006": faultRetry, // read_only_sql_transaction: a replica, until the pool finds the primary
+	"25P03": faultRetry, // idle_in_transaction_session_timeout
+
+	"40003": faultUnknown, // statement_completion_unknown
+	"57014": faultUnknown, // query_canceled: a COMMIT that waits for a replica is done all the same
+	"57P01": faultUnknown, // admin_shutdown: the node drains
+	"57P02": faultUnknown, // crash_shutdown
+	"08000": faultUnknown, // connection_exception and its kind
+	"08003": faultUnknown,
+	"08006": faultUnknown,
+
+	"42P01": faultGone, // undefined_table
+}
+
+// faultOf classifies an error of a statement that was sent or may have been.
+func faultOf(err error) fault {
+	var (
+		answered   *pgconn.PgError
+		connecting *pgconn.ConnectError
+		refusal    *store.Error
+	)
+	switch {
+	case err == nil:
+		return faultNone
+	case errors.As(err, &refusal):
+		return faultRefused
+	case errors.As(err, &answered):
+		if f, ok := faults[answered.Code]; ok {
+			return f
+		}
+		return faultRefused
+	case errors.As(err, &connecting), pgconn.SafeToRetry(err), errors.Is(err, errAgain):
+		return faultRetry
+	case errors.Is(err, errDamagedRow):
+		return faultRefused
+	default: // a lost connection, a context that ended
+		return faultUnknown
+	}
+}
+
+// errAgain says that a statement found the key, or the time, not as it was decided upon.
+var errAgain = errors.New("the key or the bucket changed meanwhile")
+
+// tries is how often an operation is tried before it is given up as unavailable.
+const tries = 8
+
+// backoff waits before the n-th try, with jitter, from a millisecond to a fifth of a second.
+// The second try follows at once: it is mostly one that has learned the time or the place.
+func backoff(ctx context.Context, n int) error {
+	if n < 2 {
+		return ctx.Err()
+	}
+	longest := min(time.Millisecond<<n, 400*time.Millisecond)
+	timer := time.NewTimer(longest/2 + rand.N(longest/2))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// corrupt is the refusal for a row that cannot be trusted.
+func corrupt(cause error) error {
+	return &store.Error{
+		Sentinel: store.ErrRecordCorrupt, Cause: cause,
+		Detail: "what is stored for this key is damaged; nothing was changed or granted; an operator must repair it",
+	}
+}

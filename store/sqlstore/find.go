@@ -1,0 +1,156 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/idemd/idemd/store"
+)
+
+// found is what the database knows of a key at an instant.
+type found struct {
+	row *row  // nil if there is none
+	now int64 // by the database's clock
+	// granted says that there was no row, and that the Claim of this batch made one at now.
+	granted bool
+}
+
+func (f found) record() *store.Record {
+	if f.row == nil {
+		return nil
+	}
+	return f.row.rec
+}
+
+// find reads the row of a key, without events, together with others' (4).
+func (s *Store) find(ctx context.Context, tier store.Tier, digest store.KeyDigest) (found, error) {
+	return s.batches.finds[tier].do(ctx, digest, 0, struct{}{})
+}
+
+// runFinds carries out a batch of reads.
+func (s *Store) runFinds(tier store.Tier, ops []*operation[struct{}, found]) {
+	ctx, cancel := s.statementContext()
+	defer cancel()
+	err := s.findAll(ctx, tier, ops)
+	if err != nil {
+		each(ops, func(op *operation[struct{}, found]) { op.err = err })
+	}
+}
+
+// findAll reads the rows of all operations in one statement.
+func (s *Store) findAll(ctx context.Context, tier store.Tier, ops []*operation[struct{}, found]) error {
+	digests := digestsOf(ops)
+	rows, now, err := s.readRows(ctx, tier, digests, false)
+	if err != nil {
+		return err
+	}
+	each(ops, func(op *operation[struct{}, found]) { op.answer, op.err = rows.answer(op.digest, now) })
+	return nil
+}
+
+func digestsOf[Q, A any](ops []*operation[Q, A]) [][]byte {
+	digests := make([][]byte, len(ops))
+	for i, op := range ops {
+		digests[i] = op.digest[:]
+	}
+	return digests
+}
+
+// readResult is what a read gave for one key.
+type readResult struct {
+	row *row
+	err error
+}
+
+type readResults map[store.KeyDigest]readResult
+
+func (r readResults) answer(digest store.KeyDigest, now int64) (found, error) {
+	result := r[digest]
+	return found{row: result.row, now: now}, result.err
+}
+
+// readRows reads the rows of keys from all buckets in which they can be.
+func (s *Store) readRows(ctx context.Context, tier store.Tier, digests [][]byte, events bool) (readResults, int64, error) {
+	snap, err := s.catalog.current(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	now := s.clock.estimate()
+	home := bucketAt(tier, now)
+	if err := s.provided(snap, home, now); err != nil {
+		return nil, 0, err
+	}
+	p := snap.plan(home)
+	text := p.find
+	if events {
+		text = p.read
+	}
+	rows, err := s.pool.Query(ctx, text, digests)
+	if err != nil {
+		return nil, 0, err
+	}
+	results, now, err := s.scanFound(rows, p.searched, events)
+	if err != nil {
+		return nil, 0, err
+	}
+	s.clock.saw(now)
+	if home.start < bucketAt(tier, now).start { // not all buckets were searched
+		return nil, 0, fmt.Errorf("the time is not the one expected: %w", errAgain)
+	}
+	return results, now, s.clock.check(now)
+}
+
+// scanFound reads the answer of a plan's find or read. A damaged row is the error of its key
+// alone.
+func (s *Store) scanFound(rows pgx.Rows, buckets []bucketID, events bool) (readResults, int64, error) {
+	defer rows.Close()
+	results := readResults{}
+	var now int64
+	for rows.Next() {
+		var (
+			bucket int32
+			st     stored
+		)
+		targets := append([]any{&bucket}, st.targets()...)
+		if events {
+			targets = append(targets, &st.events)
+		}
+		if err := rows.Scan(targets...); err != nil {
+			return nil, 0, err
+		}
+		if bucket == nowRow {
+			now = st.fence
+			continue
+		}
+		r, err := st.row(buckets[bucket])
+		if err != nil {
+			s.opts.Observer.Damaged(err)
+			s.opts.Logger.Error("a stored record is damaged", "bucket", buckets[bucket].table(s.opts.Region), "error", err)
+			err = corrupt(err)
+		}
+		results[store.KeyDigest(st.digest)] = readResult{row: r, err: err} // the newest wins
+	}
+	if err := rows.Err(); err != nil {
+		return nil, 0, err
+	}
+	if now == 0 {
+		return nil, 0, errors.New("the database did not tell its time")
+	}
+	return results, now, nil
+}
+
+// row makes the row of what was read.
+func (s *stored) row(bucket bucketID) (*row, error) {
+	rec, err := s.record()
+	if err != nil {
+		return nil, err
+	}
+	r := &row{bucket: bucket, digest: store.KeyDigest(s.digest), rec: rec}
+	if s.events != nil {
+		r.events, err = decodeEvents(s.events)
+	}
+	return r, err
+}

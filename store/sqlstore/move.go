@@ -1,0 +1,65 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/idemd/idemd/store"
+)
+
+// moveForward moves the rows of a bucket that are still live into the home bucket, as they
+// are, and returns how many. What cannot be moved now is an error; it can be tried again.
+func (s *Store) moveForward(ctx context.Context, from bucketID, digests []store.KeyDigest) (moved int, err error) {
+	for _, digest := range digests {
+		ok, err := s.moveRow(ctx, from, digest)
+		if err != nil {
+			return moved, err
+		}
+		if ok {
+			moved++
+		}
+	}
+	return moved, nil
+}
+
+func (s *Store) moveRow(ctx context.Context, from bucketID, digest store.KeyDigest) (moved bool, err error) {
+	for n := range tries {
+		if err := backoff(ctx, n); err != nil {
+			return false, err
+		}
+		moved, err = s.tryMove(from, digest)
+		switch faultOf(err) {
+		case faultNone:
+			return moved, nil
+		case faultRefused, faultGone:
+			return false, err
+		}
+	}
+	return false, err
+}
+
+// tryMove moves a row in one transaction (6), unless it has gone or expired.
+func (s *Store) tryMove(from bucketID, digest store.KeyDigest) (moved bool, err error) {
+	ctx, cancel := s.statementContext()
+	defer cancel()
+	snap, err := s.catalog.current(ctx)
+	if err != nil {
+		return false, err
+	}
+	err = s.dialect.runTx(ctx, s.pool, func(tx pgx.Tx) error {
+		moved = false
+		w := &writing{s: s, ctx: ctx, tx: tx, task: task{digest: digest, tier: from.tier}, snap: snap}
+		old, err := w.lock(&row{bucket: from})
+		if errors.Is(err, errAgain) {
+			return nil // it has been granted again, elsewhere
+		}
+		if err != nil || old.rec.Expired(timeOf(w.now)) || from == bucketAt(from.tier, w.now) {
+			return err
+		}
+		moved = true
+		return w.insert(bucketAt(from.tier, w.now), old, old)
+	})
+	return moved && err == nil, err
+}

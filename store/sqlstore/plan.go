@@ -1,0 +1,223 @@
+package sqlstore
+
+import (
+	"fmt"
+	"strings"
+)
+
+// plan are the statements for one home bucket. The numbers are those of the protocol in the
+// package documentation. What comes from outside is in parameters; the names of tables and
+// the clock's expressions are this package's.
+type plan struct {
+	home bucketID
+	// searched are the buckets in which a key can be: the older ones, home, and the next one,
+	// into which a clock that is ahead may have put it already. Oldest first.
+	searched []bucketID
+
+	claim  string // grants absent keys (1)
+	marker string // keeps the previous bucket from getting them (3); empty if there is none
+	insert string // puts one whole row into home, under the same guards (6)
+	find   string // reads rows (4), without events
+	read   string // the same with events
+}
+
+// texts makes the statements. They are the same on both databases.
+type texts struct {
+	region string
+	clock  SQLClock
+}
+
+func (t texts) plan(home bucketID, open []bucketID) *plan {
+	p := &plan{home: home}
+	var older []string
+	for _, b := range open {
+		if b.start > home.next().start {
+			continue
+		}
+		p.searched = append(p.searched, b)
+		if b.start < home.start {
+			older = append(older, b.table(t.region))
+		}
+		if b == home.previous() {
+			p.marker = t.marker(b)
+		}
+	}
+	p.claim = t.claim(home, older)
+	p.insert = t.insert(home, older)
+	p.find = t.find(p.searched, recordColumns)
+	p.read = t.find(p.searched, rowColumns)
+	return p
+}
+
+// now is a FROM item with the transaction's time and the time at which it is evaluated.
+func (t texts) now() string {
+	return fmt.Sprintf("(SELECT %s AS us, %s AS running) AS t", us(t.clock.Now), us(t.clock.Running))
+}
+
+// inTime is the guard against a time that is not the bucket's, or that the transaction took
+// too long ago. The parameters from n on: the earliest time, the end, the longest statement.
+func inTime(n int) string {
+	return fmt.Sprintf("t.us >= $%d AND t.us < $%d AND t.running < t.us + $%d", n, n+1, n+2)
+}
+
+// nowhere is the guard that no older bucket has the key.
+func nowhere(older []string, digest string) string {
+	var b strings.Builder
+	for _, table := range older {
+		fmt.Fprintf(&b, "\n  AND NOT EXISTS (SELECT 1 FROM %s AS o WHERE o.digest = %s AND o.state <> %d)", table, digest, stateMoved)
+	}
+	return b.String()
+}
+
+// claim grants keys that are nowhere, in the order of their digests. A row is granted only
+// between its valid_from and valid_until: in between the decision is the same at any time.
+func (t texts) claim(home bucketID, older []string) string {
+	return fmt.Sprintf(`INSERT INTO %s (digest, key, state, fence, attempt, attempt_number, fp_version, fp,
+  granted_at, lease_end, attempt_limit, expires_at, lapse_policy, retention)
+SELECT x.digest, x.key, 1, t.us, x.attempt, 1, x.fp_version, x.fp,
+  t.us, t.us + x.lease, t.us + x.max_attempt,
+  CASE WHEN x.lapse_policy = 1 THEN t.us + x.lease + x.retention END, x.lapse_policy, x.retention
+FROM unnest($1::bytea[], $2::bytea[], $3::bytea[], $4::int8[], $5::bytea[], $6::int8[], $7::int8[], $8::int2[], $9::int8[], $10::int8[], $11::int8[])
+    AS x(digest, key, attempt, fp_version, fp, lease, max_attempt, lapse_policy, retention, valid_from, valid_until),
+  %s
+WHERE %s
+  AND t.us >= x.valid_from AND t.us < x.valid_until%s
+ORDER BY x.digest
+ON CONFLICT (digest) DO NOTHING
+RETURNING digest, granted_at`, home.table(t.region), t.now(), inTime(12), nowhere(older, "x.digest"))
+}
+
+// marker marks keys in a bucket, unless they have a row there.
+func (t texts) marker(bucket bucketID) string {
+	return fmt.Sprintf(`INSERT INTO %s (digest, state)
+SELECT x.digest, %d FROM unnest($1::bytea[]) AS x(digest), %s
+WHERE %s
+ORDER BY x.digest
+ON CONFLICT (digest) DO NOTHING`, bucket.table(t.region), stateMoved, t.now(), inTime(2))
+}
+
+// columnTypes are those of rowColumns.
+var columnTypes = map[string]string{
+	"state": "int2", "lapse_policy": "int2", "released_with": "int2", "attempt_number": "int4", "unsettled": "bool",
+	"digest": "bytea", "key": "bytea", "attempt": "bytea", "fp": "bytea", "ended": "bytea", "outcome": "bytea", "outcome_digest": "bytea", "events": "bytea",
+}
+
+func columnType(name string) string {
+	if t := columnTypes[name]; t != "" {
+		return t
+	}
+	return "int8"
+}
+
+// rowParams are the parameters $1 to $22 for rowColumns, with their types.
+func rowParams() []string {
+	params := make([]string, len(rowColumns))
+	for i, name := range rowColumns {
+		params[i] = fmt.Sprintf("$%d::%s", i+1, columnType(name))
+	}
+	return params
+}
+
+// insert puts one row into home if the key is in no other bucket any more.
+func (t texts) insert(home bucketID, older []string) string {
+	n := len(rowColumns)
+	return fmt.Sprintf(`INSERT INTO %s (%s)
+SELECT %s FROM %s
+WHERE %s%s
+ON CONFLICT (digest) DO NOTHING`,
+		home.table(t.region), columns(rowColumns, ""), strings.Join(rowParams(), ", "), t.now(), inTime(n+1), nowhere(older, "$1::bytea"))
+}
+
+// nowRow is the number of the row that find always gives, and whose fence is the time.
+const nowRow = -1
+
+// find reads the rows of keys from all buckets in one snapshot: bucket by bucket it would
+// miss a row that moves.
+func (t texts) find(buckets []bucketID, names []string) string {
+	first := make([]string, len(names))
+	for i, name := range names {
+		first[i] = "NULL::" + columnType(name)
+		switch {
+		case name == "fence":
+			first[i] = us(t.clock.Now)
+		case columnType(name) == "bool":
+			first[i] = "false"
+		case name == "ended_at" || name == "expires_at": // may be NULL
+		case columnType(name) != "bytea":
+			first[i] = "0::" + columnType(name)
+		}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "SELECT %d::int4, %s", nowRow, strings.Join(first, ", "))
+	for i, bucket := range buckets {
+		fmt.Fprintf(&b, "\nUNION ALL SELECT %d::int4, %s FROM %s AS r WHERE r.digest = ANY($1) AND r.state <> %d",
+			i, columns(names, "r"), bucket.table(t.region), stateMoved)
+	}
+	return b.String()
+}
+
+// bucketTexts are the statements on the rows of one bucket.
+type bucketTexts struct {
+	complete, renew, release string // batches (7)
+
+	lock   string // one row, with the time
+	update string // one row that lock has locked
+	move   string // makes one row a marker
+}
+
+func (t texts) bucket(b bucketID) *bucketTexts {
+	table := b.table(t.region)
+	return &bucketTexts{
+		complete: t.settle(table, "outcome bytea, outcome_digest bytea",
+			"state = 2, ended_at = t.us, expires_at = t.us + r.retention, unsettled = false, outcome = x.outcome, outcome_digest = x.outcome_digest",
+			"t.us <= r.attempt_limit", "r.expires_at"),
+		renew: t.settle(table, "lease int8",
+			"lease_end = "+renewedEnd+", expires_at = CASE WHEN r.lapse_policy = 1 THEN "+renewedEnd+" + r.retention END",
+			"t.us < r.lease_end AND NOT (t.us + x.lease > r.attempt_limit AND r.lease_end = r.attempt_limit)", "r.lease_end"),
+		release: t.settle(table, "ended bytea",
+			"state = 3, ended_at = t.us, expires_at = t.us + r.retention, released_with = 1, ended = x.ended",
+			"NOT r.unsettled AND r.ended = ''", "r.expires_at"),
+		lock: fmt.Sprintf("SELECT %s, t.us, r.events FROM %s AS r, %s WHERE r.digest = $1 AND r.state <> %d FOR UPDATE OF r",
+			columns(recordColumns, "r"), table, t.now(), stateMoved),
+		update: t.update(table),
+		move: fmt.Sprintf(`UPDATE %s AS r SET state = %d, key = '', attempt = '', fp = '', ended = '', outcome = NULL, outcome_digest = NULL, events = NULL
+FROM %s WHERE r.digest = $1 AND r.state <> %d AND %s`, table, stateMoved, t.now(), stateMoved, inTime(2)),
+	}
+}
+
+const renewedEnd = "greatest(r.lease_end, least(t.us + x.lease, r.attempt_limit))"
+
+// settle changes the rows of attempts that are in progress under their own fence; what it
+// does not change is decided with the whole record. Rows are locked in the order of their
+// digests. Parameters: digests, fences, attempts, one array for each further column, then the
+// earliest time and the longest statement.
+func (t texts) settle(table, further, set, guard, returned string) string {
+	params, names := []string{"$1::bytea[]", "$2::int8[]", "$3::bytea[]"}, []string{"digest", "fence", "attempt"}
+	for _, column := range strings.Split(further, ", ") {
+		name, kind, _ := strings.Cut(column, " ")
+		params = append(params, fmt.Sprintf("$%d::%s[]", len(params)+1, kind))
+		names = append(names, name)
+	}
+	n := len(params)
+	return fmt.Sprintf(`WITH locked AS (SELECT digest FROM %[1]s WHERE digest = ANY($1::bytea[]) ORDER BY digest FOR UPDATE)
+UPDATE %[1]s AS r SET %[2]s
+FROM locked, unnest(%[3]s) AS x(%[4]s), %[5]s
+WHERE r.digest = locked.digest AND r.digest = x.digest
+  AND r.state = 1 AND r.fence = x.fence AND r.attempt = x.attempt AND r.released_with = 0
+  AND (r.expires_at IS NULL OR t.us < r.expires_at)
+  AND t.us >= $%[6]d AND t.running < t.us + $%[7]d AND %[8]s
+RETURNING r.digest, t.us, %[9]s`,
+		table, set, strings.Join(params, ", "), strings.Join(names, ", "), t.now(), n+1, n+2, guard, returned)
+}
+
+// update writes all columns of a row that the transaction has locked.
+func (t texts) update(table string) string {
+	params := rowParams()
+	set := make([]string, 0, len(params))
+	for i, name := range rowColumns[1:] {
+		set = append(set, name+" = "+params[i+1])
+	}
+	n := len(rowColumns)
+	return fmt.Sprintf("UPDATE %s AS r SET %s FROM %s WHERE r.digest = $1 AND r.state <> %d AND %s",
+		table, strings.Join(set, ", "), t.now(), stateMoved, inTime(n+1))
+}

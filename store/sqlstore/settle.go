@@ -1,0 +1,269 @@
+package sqlstore
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/idemd/idemd/store"
+)
+
+// settleQuery is what a batch of Renews, Completes or Releases needs of one of them.
+type settleQuery struct {
+	fence   int64
+	attempt []byte
+	// Of these one kind of batch uses some.
+	lease                  int64
+	outcome, outcomeDigest []byte
+	ended                  []byte
+}
+
+// settled is what the statement did; done is false if the record must be looked at.
+type settled struct {
+	done bool
+	now  int64
+	at   int64 // the lease's end, or when the record expires
+}
+
+type settleOperation = operation[settleQuery, settled]
+
+// settling is one kind of batch.
+type settling struct {
+	text func(*bucketTexts) string
+	// further are the arrays behind digests, fences and attempts.
+	further func([]*settleOperation) []any
+}
+
+var (
+	completing = settling{
+		text: func(b *bucketTexts) string { return b.complete },
+		further: func(ops []*settleOperation) []any {
+			return []any{
+				column(ops, func(q *settleQuery) []byte { return q.outcome }),
+				column(ops, func(q *settleQuery) []byte { return q.outcomeDigest }),
+			}
+		},
+	}
+	renewing = settling{
+		text: func(b *bucketTexts) string { return b.renew },
+		further: func(ops []*settleOperation) []any {
+			return []any{column(ops, func(q *settleQuery) int64 { return q.lease })}
+		},
+	}
+	releasing = settling{
+		text: func(b *bucketTexts) string { return b.release },
+		further: func(ops []*settleOperation) []any {
+			return []any{column(ops, func(q *settleQuery) []byte { return q.ended })}
+		},
+	}
+)
+
+func column[T any](ops []*settleOperation, of func(*settleQuery) T) []T {
+	values := make([]T, len(ops))
+	for i, op := range ops {
+		values[i] = of(&op.query)
+	}
+	return values
+}
+
+// Renew implements [store.Store].
+func (s *Store) Renew(ctx context.Context, req store.RenewRequest) (store.RenewAnswer, error) {
+	var answer store.RenewAnswer
+	t, ns, err := s.settleTask(ctx, req.Key, req.Validate())
+	if err != nil {
+		return answer, err
+	}
+	t.decide = func(old *store.Record, now, _ time.Time) (change store.Change, err error) {
+		answer, change, err = store.DecideRenew(old, ns, req, now)
+		return change, err
+	}
+	lease := req.Lease
+	if lease == 0 {
+		lease = ns.Lease
+	}
+	query := settleQuery{fence: req.Fence, attempt: []byte(req.AttemptID), lease: lease.Microseconds()}
+	if lease <= ns.MaxLease {
+		t.quick = s.quickly(s.batches.renews, t, query, func(got settled) {
+			end := timeOf(got.at)
+			answer = store.RenewAnswer{LeaseExpiresAt: end, LeaseRemaining: end.Sub(timeOf(got.now))}
+		})
+	}
+	if err := s.perform(ctx, t); err != nil {
+		return store.RenewAnswer{}, err
+	}
+	return answer, nil
+}
+
+// Complete implements [store.Store].
+func (s *Store) Complete(ctx context.Context, req store.CompleteRequest) (store.CompleteAnswer, error) {
+	var answer store.CompleteAnswer
+	t, ns, err := s.settleTask(ctx, req.Key, req.Validate())
+	if err != nil {
+		return answer, err
+	}
+	t.decide = func(old *store.Record, now, _ time.Time) (change store.Change, err error) {
+		answer, change, err = store.DecideComplete(old, ns, req, now)
+		return change, err
+	}
+	outcome, digest, err := outcomeArgs(req.Outcome, req.Outcome.Digest())
+	if err != nil {
+		return answer, err
+	}
+	query := settleQuery{fence: req.Fence, attempt: []byte(req.AttemptID), outcome: outcome, outcomeDigest: digest}
+	if req.Outcome.Size() <= ns.MaxOutcomeBytes {
+		t.quick = s.quickly(s.batches.completes, t, query, func(got settled) {
+			answer = store.CompleteAnswer{CompletedAt: timeOf(got.now), ExpiresAt: timeOf(got.at)}
+		})
+	}
+	if err := s.perform(ctx, t); err != nil {
+		return store.CompleteAnswer{}, err
+	}
+	return answer, nil
+}
+
+// Release implements [store.Store].
+func (s *Store) Release(ctx context.Context, req store.ReleaseRequest) (store.ReleaseAnswer, error) {
+	var answer store.ReleaseAnswer
+	t, _, err := s.settleTask(ctx, req.Key, req.Validate())
+	if err != nil {
+		return answer, err
+	}
+	t.decide = func(old *store.Record, now, _ time.Time) (change store.Change, err error) {
+		answer, change, err = store.DecideRelease(old, req, now)
+		return change, err
+	}
+	if req.Effect == store.EffectNone {
+		query := settleQuery{fence: req.Fence, attempt: []byte(req.AttemptID), ended: encodeEnded([]string{req.AttemptID})}
+		t.quick = s.quickly(s.batches.releases, t, query, func(settled) {
+			answer = store.ReleaseAnswer{State: store.StateReleased}
+		})
+	}
+	if err := s.perform(ctx, t); err != nil {
+		return store.ReleaseAnswer{}, err
+	}
+	return answer, nil
+}
+
+// Lookup implements [store.Store].
+func (s *Store) Lookup(ctx context.Context, req store.LookupRequest) (store.LookupAnswer, error) {
+	var answer store.LookupAnswer
+	t, _, err := s.settleTask(ctx, req.Key, req.Validate())
+	if err != nil {
+		return answer, err
+	}
+	t.decide = func(old *store.Record, now, _ time.Time) (change store.Change, err error) {
+		answer, err = store.DecideLookup(old, req, now)
+		return change, err
+	}
+	if err := s.perform(ctx, t); err != nil {
+		return store.LookupAnswer{}, err
+	}
+	return answer, nil
+}
+
+// settleTask begins the task of an operation on a key, if the request is valid.
+func (s *Store) settleTask(ctx context.Context, key store.Key, invalid error) (task, *store.Namespace, error) {
+	if invalid != nil {
+		return task{}, nil, invalid
+	}
+	ns, err := s.namespace(ctx, key.Namespace)
+	if err != nil {
+		return task{}, nil, err
+	}
+	return task{key: key, digest: key.Digest(), tier: ns.Tier}, ns, nil
+}
+
+// quickly is the common path of an operation by the holder: its statement changes the row
+// if it is in progress under this fence. If it is not, the row is read.
+func (s *Store) quickly(batch settleBatches, t task, query settleQuery, answer func(settled)) func(context.Context) (found, bool, error) {
+	return func(ctx context.Context) (found, bool, error) {
+		got, err := batch[t.tier].do(ctx, t.digest, len(query.outcome), query)
+		if err != nil {
+			return found{}, false, err
+		}
+		if got.done {
+			answer(got)
+			return found{}, true, nil
+		}
+		f, err := s.find(ctx, t.tier, t.digest)
+		return f, false, err
+	}
+}
+
+type settleBatches map[store.Tier]*coalescer[settleQuery, settled]
+
+// runSettling carries out a batch, one statement for each bucket that the fences name.
+func (s *Store) runSettling(kind settling, tier store.Tier, ops []*settleOperation) {
+	ctx, cancel := s.statementContext()
+	defer cancel()
+	byBucket := map[bucketID][]*settleOperation{}
+	var buckets []bucketID
+	for _, op := range ops {
+		// Operations of one key may be under different fences; each goes by itself.
+		all := append([]*settleOperation{op}, op.more...)
+		op.more = nil
+		for _, o := range all {
+			b := bucketAt(tier, o.query.fence)
+			if list := byBucket[b]; len(list) > 0 && list[len(list)-1].digest == o.digest {
+				continue // not done: it is decided by what the first leaves behind
+			}
+			if byBucket[b] == nil {
+				buckets = append(buckets, b)
+			}
+			byBucket[b] = append(byBucket[b], o)
+		}
+	}
+	slices.SortFunc(buckets, func(a, b bucketID) int { return int(a.start/1e6 - b.start/1e6) })
+	for _, b := range buckets {
+		began := time.Now()
+		apart(byBucket[b], func(ops []*settleOperation) error { return s.settleIn(ctx, kind, b, ops) })
+		observe(s, byBucket[b], time.Since(began))
+	}
+}
+
+// settleIn runs the statement on one bucket.
+func (s *Store) settleIn(ctx context.Context, kind settling, bucket bucketID, ops []*settleOperation) error {
+	snap, err := s.catalog.current(ctx)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(snap.buckets[bucket.tier], bucket) {
+		return nil // nothing is in it: nothing is done
+	}
+	args := []any{
+		digestsOf(ops),
+		column(ops, func(q *settleQuery) int64 { return q.fence }),
+		column(ops, func(q *settleQuery) []byte { return q.attempt }),
+	}
+	args = append(args, kind.further(ops)...)
+	args = append(args, s.clock.floor(), s.opts.Timing.MaxStatement.Microseconds())
+	rows, err := s.pool.Query(ctx, kind.text(snap.bucket(bucket)), args...)
+	if err != nil {
+		return err
+	}
+	return s.scanSettled(rows, ops)
+}
+
+func (s *Store) scanSettled(rows pgx.Rows, ops []*settleOperation) error {
+	defer rows.Close()
+	got := map[store.KeyDigest]settled{}
+	for rows.Next() {
+		var digest []byte
+		one := settled{done: true}
+		if err := rows.Scan(&digest, &one.now, &one.at); err != nil {
+			return err
+		}
+		got[store.KeyDigest(digest)] = one
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	for _, op := range ops {
+		if op.answer = got[op.digest]; op.answer.done {
+			s.clock.saw(op.answer.now)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,114 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/idemd/idemd/store"
+)
+
+// Store is a key store in a database. Make it with [Open]. Its methods may be called by any
+// number of goroutines, and any number of Stores may share the database.
+type Store struct {
+	opts    Options
+	pool    *pgxpool.Pool
+	dialect dialect
+	texts   texts
+	clock   *dbClock
+	catalog *catalog
+	seal    *sealer
+
+	batches batches
+
+	// ending ends the background work and refuses what comes; live is held for reading by
+	// every operation.
+	ending     context.Context
+	end        context.CancelFunc
+	background sync.WaitGroup
+}
+
+var (
+	_ store.Backend = (*Store)(nil)
+
+	errClosed = store.Refuse(store.ErrUnavailable, "the store is closed")
+)
+
+// Open opens the store in the database that dsn names, a URL or a list of settings as libpq
+// has them. The database must have the schema of this release (`idemd migrate up`).
+func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	pool, dialect, err := connect(ctx, dsn, opts)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{
+		opts: opts, pool: pool, dialect: dialect, texts: texts{region: opts.Region, clock: opts.Clock},
+		clock: &dbClock{maxOffset: opts.Timing.MaxOffset.Microseconds()},
+	}
+	s.ending, s.end = context.WithCancel(context.Background())
+	s.catalog = newCatalog(pool, s.texts, s.clock, opts.Logger)
+	s.seal = newSealer(pool, dialect, opts, s.clock, s.catalog)
+	s.batches = s.newBatches()
+	if err := s.begin(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// begin reads the catalog, makes what is missing, and begins the background work.
+func (s *Store) begin(ctx context.Context) error {
+	if err := checkSchema(ctx, s.pool); err != nil {
+		return err
+	}
+	if err := s.catalog.refresh(ctx); err != nil {
+		return err
+	}
+	if err := s.provide(ctx); err != nil {
+		s.opts.Logger.Error("buckets are missing; it will be tried again", "error", err)
+	}
+	s.start()
+	return nil
+}
+
+// statementContext bounds what is sent to the database. It does not end with the caller's:
+// a statement that has been sent is carried out, and others may share it.
+func (s *Store) statementContext() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(s.ending), s.opts.Timing.MaxStatement+time.Second)
+}
+
+// Close lets what has been sent end, and closes the connections. Operations that come later
+// are refused with ErrUnavailable. Calling it again does nothing.
+func (s *Store) Close() error {
+	s.end()
+	s.batches.close()
+	s.background.Wait()
+	s.pool.Close()
+	return nil
+}
+
+// closed returns a refusal if the store is closed.
+func (s *Store) closed() error {
+	if s.ending.Err() != nil {
+		return errClosed
+	}
+	return nil
+}
+
+// unavailable is the refusal of an operation that may have taken effect.
+func unavailable(cause error) error {
+	var refusal *store.Error
+	if errors.As(cause, &refusal) {
+		return cause
+	}
+	return &store.Error{
+		Sentinel: store.ErrUnavailable, Cause: cause, RetryAfter: 100 * time.Millisecond,
+		Detail: "the database did not answer; the operation may have taken effect: send it again with the same attempt id",
+	}
+}

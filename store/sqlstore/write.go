@@ -1,0 +1,163 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"math"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/idemd/idemd/store"
+)
+
+// write decides a task on the locked row of its key and writes what changes, in one
+// transaction. Seen is the row that was found, nil if there was none. A new grant goes into
+// the home bucket, everything else stays where it is.
+func (s *Store) write(ctx context.Context, t task, seen *row) (done bool, err error) {
+	snap, err := s.catalog.current(ctx)
+	if err != nil {
+		return false, err
+	}
+	if err := ctx.Err(); err != nil {
+		return true, err
+	}
+	sending, cancel := s.statementContext()
+	defer cancel()
+	var refusal error
+	err = s.dialect.runTx(sending, s.pool, func(tx pgx.Tx) error {
+		w := &writing{s: s, ctx: sending, tx: tx, task: t, snap: snap}
+		refusal, err = w.run(seen)
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+	return true, refusal
+}
+
+// writing is one transaction of write.
+type writing struct {
+	s    *Store
+	ctx  context.Context
+	tx   pgx.Tx
+	task task
+	snap *snapshot
+	now  int64 // the transaction's
+}
+
+// run decides and writes. Refusal is the operation's answer, which may go with a write; err
+// rolls everything back.
+func (w *writing) run(seen *row) (refusal, err error) {
+	old, err := w.lock(seen)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.s.clock.check(w.now); err != nil {
+		return nil, err
+	}
+	var rec *store.Record
+	if old != nil {
+		rec = old.rec
+	}
+	change, refusal := w.task.decide(rec, timeOf(w.now), w.s.wall())
+	if (change == store.Change{}) {
+		return refusal, nil
+	}
+	return refusal, w.put(old, applied(old, w.task.digest, change, w.now))
+}
+
+// applied is the row after a change. Events go when the key begins a new life.
+func applied(old *row, digest store.KeyDigest, change store.Change, now int64) *row {
+	next := &row{digest: digest, rec: change.Record}
+	if old != nil && !old.rec.Expired(timeOf(now)) {
+		next.events = old.events
+	}
+	if next.rec == nil {
+		next.rec = old.rec // an event is only ever about a record
+	}
+	if change.Event != nil {
+		next.events = store.AddEvent(next.events, *change.Event)
+	}
+	return next
+}
+
+// lock locks the row and reads it again, or only the time if there was none.
+func (w *writing) lock(seen *row) (*row, error) {
+	if seen == nil {
+		return nil, w.tx.QueryRow(w.ctx, "SELECT "+us(w.s.opts.Clock.Now)).Scan(&w.now)
+	}
+	var st stored
+	targets := append(st.targets(), &w.now, &st.events)
+	err := w.tx.QueryRow(w.ctx, w.snap.bucket(seen.bucket).lock, w.task.digest[:]).Scan(targets...)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, errAgain // it has moved
+	}
+	if err != nil {
+		return nil, err
+	}
+	r, err := st.row(seen.bucket)
+	if err != nil {
+		return nil, corrupt(err)
+	}
+	return r, nil
+}
+
+// put writes the row where it belongs.
+func (w *writing) put(old, next *row) error {
+	home := bucketAt(w.task.tier, w.now)
+	switch {
+	case old != nil && !grants(old.rec, next.rec):
+		return w.update(old.bucket, next, w.s.clock.floor(), math.MaxInt64)
+	case !home.holds(next.rec.Fence):
+		return errAgain // the fence of a row must say where it is
+	case old == nil:
+		return w.insert(home, next, nil)
+	case old.bucket == home:
+		return w.update(home, next, max(home.start, w.s.clock.floor()), home.end())
+	default:
+		return w.insert(home, next, old)
+	}
+}
+
+// grants reports whether next is a new attempt's.
+func grants(old, next *store.Record) bool {
+	return old.Fence != next.Fence && next.AttemptID != ""
+}
+
+// holds reports whether a grant with the fence is in the bucket.
+func (b bucketID) holds(fence int64) bool { return b.start <= fence && fence < b.end() }
+
+// update writes a row in place.
+func (w *writing) update(bucket bucketID, next *row, lo, hi int64) error {
+	return w.exec(w.snap.bucket(bucket).update, next, lo, hi)
+}
+
+// insert puts a row into home (6). Old, in an older bucket, becomes a marker.
+func (w *writing) insert(home bucketID, next, old *row) error {
+	to, err := w.s.target(w.snap, home.tier, w.now)
+	if err != nil {
+		return err
+	}
+	guards := []any{to.lo, home.end(), w.s.opts.Timing.MaxStatement.Microseconds()}
+	if old != nil {
+		if err := one(w.tx.Exec(w.ctx, w.snap.bucket(old.bucket).move, append([]any{w.task.digest[:]}, guards...)...)); err != nil {
+			return err
+		}
+	}
+	if to.marked && (old == nil || old.bucket != home.previous()) {
+		args := append([]any{[][]byte{w.task.digest[:]}}, guards...)
+		if _, err := w.tx.Exec(w.ctx, to.marker, args...); err != nil {
+			return err
+		}
+	}
+	return w.exec(to.insert, next, to.lo, home.end())
+}
+
+// exec runs a statement that writes a whole row under the guards of time.
+func (w *writing) exec(text string, next *row, lo, hi int64) error {
+	args, err := next.args()
+	if err != nil {
+		return err
+	}
+	return one(w.tx.Exec(w.ctx, text, append(args, lo, hi, w.s.opts.Timing.MaxStatement.Microseconds())...))
+}
