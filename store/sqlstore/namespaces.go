@@ -108,8 +108,15 @@ func (s *Store) reread(ctx context.Context) (*snapshot, error) {
 	return s.catalog.copy.Load(), nil
 }
 
+// storable cuts what the encoding does not keep, so that what is answered is what is stored.
+// No record has a time between two microseconds.
+func storable(ns store.Namespace) store.Namespace {
+	ns.RecoveryFloor = ns.RecoveryFloor.UTC().Truncate(time.Microsecond)
+	return ns
+}
+
 func (k *keeper) createNamespace(ctx context.Context, ns store.Namespace) (store.Namespace, error) {
-	ns = ns.WithDefaults()
+	ns = storable(ns.WithDefaults())
 	if err := ns.Validate(); err != nil {
 		return store.Namespace{}, err
 	}
@@ -138,7 +145,7 @@ func (k *keeper) updateNamespace(ctx context.Context, ns store.Namespace) (store
 		if old == nil {
 			return store.Namespace{}, store.NamespaceUnknown(ns.Name)
 		}
-		next, err := ns.Replace(*old, now)
+		next, err := storable(ns).Replace(*old, now)
 		if err != nil {
 			return store.Namespace{}, err
 		}
