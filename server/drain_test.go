@@ -251,7 +251,7 @@ func TestShutdownWithoutServing(t *testing.T) {
 	}
 }
 
-type healthBody struct{ Status, Problem string }
+type healthBody struct{ Status, Problem, Notice string }
 
 // healthz asks /healthz.
 func (r *rig) healthz() (int, healthBody) {

@@ -33,7 +33,8 @@ var healthServices = []string{
 // that one's watches never end, so a drain would wait for the watchers to leave.
 type health struct {
 	healthpb.UnimplementedHealthServer
-	store store.Namespaces
+	store  store.Namespaces
+	notice func() string // nil, or [Config.Notice]
 
 	stopped context.Context // ends the probes
 	stop    context.CancelFunc
@@ -45,8 +46,8 @@ type health struct {
 	changed  chan struct{} // closed and replaced when problem changes
 }
 
-func newHealth(backend store.Namespaces) *health {
-	h := &health{store: backend, changed: make(chan struct{})}
+func newHealth(backend store.Namespaces, notice func() string) *health {
+	h := &health{store: backend, notice: notice, changed: make(chan struct{})}
 	h.stopped, h.stop = context.WithCancel(context.Background())
 	h.probes.Go(h.keepProbing)
 	return h

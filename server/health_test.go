@@ -65,7 +65,7 @@ func TestHealthPerService(t *testing.T) {
 	}
 
 	broken.Store(true)
-	if code, body := r.healthz(); code != http.StatusServiceUnavailable || body != (healthBody{"not serving", "the store does not answer"}) {
+	if code, body := r.healthz(); code != http.StatusServiceUnavailable || body != (healthBody{Status: "not serving", Problem: "the store does not answer"}) {
 		t.Errorf("/healthz of a broken store: %d %+v", code, body)
 	}
 	check(healthpb.HealthCheckResponse_NOT_SERVING)
@@ -74,6 +74,25 @@ func TestHealthPerService(t *testing.T) {
 		t.Errorf("/healthz of a whole store: %d %+v", code, body)
 	}
 	check(healthpb.HealthCheckResponse_SERVING)
+}
+
+// TestHealthNotice checks that what an operator should see to is said, and takes no server
+// out of rotation.
+func TestHealthNotice(t *testing.T) {
+	notice := "look at this"
+	s, err := New(Config{Backend: newMemory(), Notice: func() string { return notice }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{TB: t, Server: s}
+	t.Cleanup(r.close)
+	if code, body := r.healthz(); code != http.StatusOK || body != (healthBody{Status: "serving", Notice: notice}) {
+		t.Errorf("/healthz with a notice: %d %+v", code, body)
+	}
+	notice = ""
+	if code, body := r.healthz(); code != http.StatusOK || body != (healthBody{Status: "serving"}) {
+		t.Errorf("/healthz without one: %d %+v", code, body)
+	}
 }
 
 // Only a store that does not answer takes the server out of rotation: not one that refuses,

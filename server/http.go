@@ -27,13 +27,18 @@ func newAdminHTTP(h *health, registry Registry) *http.Server {
 	}
 }
 
-// serveHTTP asks the store now: 200 {"status":"serving"}, or 503 with what is wrong.
-// Whoever asked may hang up meanwhile: that says nothing of the store.
+// serveHTTP asks the store now: 200 {"status":"serving"}, or 503 with what is wrong. The
+// notice is beside it, if there is one. Whoever asked may hang up meanwhile: that says
+// nothing of the store.
 func (h *health) serveHTTP(w http.ResponseWriter, _ *http.Request) {
 	body := struct {
 		Status  string `json:"status"`
 		Problem string `json:"problem,omitempty"`
+		Notice  string `json:"notice,omitempty"`
 	}{Status: "serving"}
+	if h.notice != nil {
+		body.Notice = h.notice()
+	}
 	code := http.StatusOK
 	if problem := h.probe(); problem != "" {
 		body.Status, body.Problem = "not serving", problem

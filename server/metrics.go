@@ -24,9 +24,12 @@ type Registry interface {
 //	store_seconds{operation}                     how long the backend took
 //	waiting_claims                               claims that wait for another attempt now
 //	commit_operations, commit_sync_seconds       what one commit of the store held, and how
-//	                                             long its sync took
+//	                                             long its sync, or its statement, took
 //	commit_bytes_total                           what all commits of the store wrote
 //	wall_ahead_seconds                           how far the wall clock is ahead of the store's
+//	buckets_ahead                                buckets that exist after the current one, only
+//	                                             for a store on a database; with 0 the next
+//	                                             claims are refused
 //	panics_total                                 calls that panicked
 //	refused_connections_total                    connections closed because too many were open
 //
@@ -51,6 +54,8 @@ type Metrics struct {
 	commitBytes      prometheus.Counter
 	commitSync       prometheus.Histogram
 	wallAhead        prometheus.Gauge
+	bucketsAhead     prometheus.Gauge
+	bucketsTold      sync.Once
 
 	namespaces sync.Map // name → *namespaceMetrics, of namespaces that exist
 	unknown    *namespaceMetrics
@@ -93,6 +98,8 @@ func NewMetrics(registry Registry) (*Metrics, error) {
 			"How long the sync of one commit took.", latencyBuckets)),
 		wallAhead: prometheus.NewGauge(prometheus.GaugeOpts{Name: "idemd_wall_ahead_seconds",
 			Help: "How far the wall clock is ahead of the store's."}),
+		bucketsAhead: prometheus.NewGauge(prometheus.GaugeOpts{Name: "idemd_buckets_ahead",
+			Help: "Buckets that exist after the current one, in the tier that has the fewest."}),
 	}
 	latency := prometheus.NewHistogramVec(histogram("idemd_store_seconds",
 		"How long the backend took.", latencyBuckets), []string{"operation"})
@@ -117,6 +124,13 @@ func (m *Metrics) ObserveCommit(ops, bytes int, sync time.Duration) {
 	m.commitOperations.Observe(float64(ops))
 	m.commitBytes.Add(float64(bytes))
 	m.commitSync.Observe(sync.Seconds())
+}
+
+// ObserveBucketsAhead notes how many buckets exist after the current one. The gauge is there
+// from the first call on: a store that needs none ahead never has too few.
+func (m *Metrics) ObserveBucketsAhead(buckets int) {
+	m.bucketsTold.Do(func() { m.registry.MustRegister(m.bucketsAhead) })
+	m.bucketsAhead.Set(float64(buckets))
 }
 
 // ObserveWall notes how far the wall clock is ahead of the store's.

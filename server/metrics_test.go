@@ -203,6 +203,20 @@ func TestWaitingClaimsAndCommitsAreMeasured(t *testing.T) {
 	}
 }
 
+// TestBucketsAhead checks that a store which needs no buckets ahead is not said to have none.
+func TestBucketsAhead(t *testing.T) {
+	r := newRig(t, newMemory())
+	if got := r.samples("idemd_buckets_ahead"); len(got) != 0 {
+		t.Errorf("buckets ahead of a store that has not told: %v", got)
+	}
+	for _, buckets := range []int{2, 0} {
+		r.config.Metrics.ObserveBucketsAhead(buckets)
+		if got, ok := r.samples("idemd_buckets_ahead")[""]; !ok || got != float64(buckets) {
+			t.Errorf("buckets ahead: %v, %v; want %d", got, ok, buckets)
+		}
+	}
+}
+
 func TestMetricsAreRegisteredOnce(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	if _, err := NewMetrics(registry); err != nil {

@@ -30,6 +30,9 @@ type Config struct {
 	// Logger gets a line per refusal, per operator's action and, at debug, per call. Nil:
 	// slog.Default().
 	Logger *slog.Logger
+	// Notice is what an operator should see to though the server serves; /healthz says it
+	// until it is empty. Nil: there is never any.
+	Notice func() string
 	// AllowInsecure permits listeners that other machines can reach. See [CheckListenAddr].
 	AllowInsecure bool
 }
@@ -66,7 +69,7 @@ func New(config Config) (*Server, error) {
 		}
 		config.Metrics = metrics
 	}
-	s := &Server{config: config, health: newHealth(config.Backend)}
+	s := &Server{config: config, health: newHealth(config.Backend, config.Notice)}
 	s.draining, s.startDrain = context.WithCancel(context.Background())
 	s.admin = newAdminHTTP(s.health, config.Metrics.registry)
 	s.calls = &calls{logger: config.Logger, metrics: config.Metrics, draining: s.draining.Done()}
