@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -170,15 +171,44 @@ func TestWithoutRules(t *testing.T) {
 	wantStatus(t, conn, 'I')
 }
 
+// The proxy must not wait for a client that waits for it.
+func TestPipelineLargerThanAllBuffers(t *testing.T) {
+	b := newBench(t)
+	conn := b.dial()
+	var batch pgx.Batch
+	const statements, size = 3000, 5000
+	for range statements {
+		batch.Queue("SELECT repeat('x', $1), $2::text", size, strings.Repeat("y", size))
+	}
+	results := conn.SendBatch(t.Context(), &batch)
+	for range statements {
+		var x, y string
+		if err := results.QueryRow().Scan(&x, &y); err != nil || len(x) != size || len(y) != size {
+			t.Fatalf("%d, %d, %v", len(x), len(y), err)
+		}
+	}
+	if err := results.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestNotificationsComeBetweenStatements(t *testing.T) {
 	b := newBench(t)
 	conn := b.dial()
 	mustExec(t, conn, "LISTEN news")
-	mustExec(t, b.direct, "NOTIFY news, 'today'")
-	n, err := conn.WaitForNotification(t.Context())
-	if err != nil || n.Payload != "today" {
-		t.Errorf("%v, %v", n, err)
+	wantNews := func(want string) {
+		t.Helper()
+		if n, err := conn.WaitForNotification(t.Context()); err != nil || n.Payload != want {
+			t.Errorf("%v, %v; want %s", n, err, want)
+		}
 	}
+	mustExec(t, b.direct, "NOTIFY news, 'today'")
+	wantNews("today")
+	// They are not part of the answer that is kept from the client.
+	b.Add(Rule{Match: regexp.MustCompile("^NOTIFY"), Do: FailAfter("40003")})
+	_, err := conn.Exec(t.Context(), "NOTIFY news, 'from here'")
+	wantCode(t, err, "40003")
+	wantNews("from here")
 }
 
 func TestCancelRequestsReachTheServer(t *testing.T) {
@@ -362,6 +392,17 @@ func TestFailAfterInABatchCarriesOutAllOfIt(t *testing.T) {
 	wantStatus(t, conn, 'I')
 }
 
+func TestOneActionInAPipeline(t *testing.T) {
+	b := newBench(t)
+	conn := b.dial()
+	b.Add(Rule{Match: inserts, Nth: 1, Do: FailAfter("40003")})
+	other := b.Add(Rule{Match: inserts, Nth: 2, Do: Fail("40001")})
+	errs := run(t, conn, "INSERT INTO rows VALUES ('1')", "INSERT INTO rows VALUES ('2')")
+	wantCode(t, errs[0], "40003")
+	b.rows("1", "2")
+	b.fired(other, 0)
+}
+
 func TestFailAfterOfCopy(t *testing.T) {
 	b := newBench(t)
 	conn := b.dial()
@@ -392,6 +433,36 @@ func TestFatalErrorsEndTheConnection(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestFatalErrorsEndTheTransaction(t *testing.T) {
+	b := newBench(t)
+	b.Add(Rule{Match: inserts, Nth: 2, Do: Fail("57P01")})
+	conn, err := b.dial().PgConn().Hijack() // a client that leaves the connection as it is
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sql := range []string{"BEGIN", "INSERT INTO rows VALUES ('1')", "INSERT INTO rows VALUES ('2')"} {
+		conn.Frontend.Send(&pgproto3.Query{String: sql})
+	}
+	if err := conn.Frontend.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		m, err := conn.Frontend.Receive()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := m.(*pgproto3.ErrorResponse); ok {
+			break
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := b.direct.Exec(ctx, insert, "1"); err != nil { // waits for the transaction that has the row
+		t.Error(err)
+	}
+	_ = conn.Conn.Close()
 }
 
 func TestResetBefore(t *testing.T) {
@@ -663,6 +734,16 @@ func TestConnect(t *testing.T) {
 	}
 	mustExec(t, b.dial(), insert, "1")
 	b.fired(full, 2)
+
+	conn := b.dial()
+	statements := b.Add(Rule{Do: Fail("40001")})
+	b.dial()
+	b.Remove(statements)
+	connections := b.Add(Rule{Connect: true, Do: Fail("53300")})
+	mustExec(t, conn, "SELECT 1")
+	b.Remove(connections)
+	b.fired(statements, 0)
+	b.fired(connections, 0)
 
 	b.Add(Rule{Connect: true, Times: 1, Do: ResetBefore()})
 	if _, err := pgx.Connect(t.Context(), b.DSN()); !errors.Is(err, syscall.ECONNRESET) {

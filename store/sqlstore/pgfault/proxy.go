@@ -19,6 +19,7 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"strings"
 	"sync"
 	"testing"
 
@@ -75,7 +76,7 @@ func redirect(dsn, address string) (string, error) {
 	query := u.Query()
 	query.Del("host")
 	query.Del("port")
-	u.Host, u.RawQuery = address, query.Encode()
+	u.Host, u.RawQuery = address, strings.ReplaceAll(query.Encode(), "+", "%20") // pgx takes a plus as it is
 	return u.String(), nil
 }
 

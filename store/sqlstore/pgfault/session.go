@@ -187,8 +187,7 @@ func (s *session) answer(m message) error {
 			m = message{kind: 'C', body: append([]byte(s.tag), 0)}
 		}
 	}
-	// Notices and the like answer nothing, and for a COPY the client has to know that it must send.
-	if s.keep == nil || strings.IndexByte("NASG", m.kind) >= 0 {
+	if s.keep == nil || strings.IndexByte("NAS", m.kind) >= 0 { // notices and the like answer nothing
 		s.toClient(m)
 	} else {
 		s.keep(m)
