@@ -12,18 +12,30 @@ import (
 // estimate only chooses which statement to send; the statement checks the time itself.
 type dbClock struct {
 	maxOffset int64
+	monotonic func() time.Duration // nil: the clock stands still
 
 	mu     sync.Mutex
-	newest int64     // the newest reading of any replica that this one knows of
-	read   int64     // the last reading
-	at     time.Time // when it was taken, by the monotonic clock
+	newest int64         // the newest reading of any replica that this one knows of
+	read   int64         // the last reading
+	at     time.Duration // when it was taken, by the monotonic clock
+}
+
+func newDBClock(opts Options) *dbClock {
+	return &dbClock{maxOffset: opts.Timing.MaxOffset.Microseconds(), monotonic: opts.Monotonic}
+}
+
+func (c *dbClock) elapsed() time.Duration {
+	if c.monotonic == nil {
+		return 0
+	}
+	return c.monotonic()
 }
 
 // saw takes note of a reading of the database's clock.
 func (c *dbClock) saw(now int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.read, c.at = now, time.Now()
+	c.read, c.at = now, c.elapsed()
 	c.newest = max(c.newest, now)
 }
 
@@ -38,7 +50,7 @@ func (c *dbClock) remember(newest int64) {
 func (c *dbClock) estimate() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.read + time.Since(c.at).Microseconds()
+	return c.read + (c.elapsed() - c.at).Microseconds()
 }
 
 // floor is the earliest time that a statement may act on. A clock behind it has stepped back
@@ -46,6 +58,9 @@ func (c *dbClock) estimate() int64 {
 func (c *dbClock) floor() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if seeded("clock-floor") {
+		return 0
+	}
 	return c.newest - c.maxOffset
 }
 

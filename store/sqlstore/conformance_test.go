@@ -26,6 +26,7 @@ func scriptedFactory(t testing.TB) *storetest.Instance {
 	opts := Options{
 		MaintainEvery: -1,
 		Wall:          clock.Wall,
+		Monotonic:     clock.Monotonic,
 		Clock:         SQLClock{Now: "(SELECT at FROM test_clock)", Running: "(SELECT at FROM test_clock)"},
 	}
 	migrateUp(t, dsn, opts)

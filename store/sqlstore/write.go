@@ -23,9 +23,10 @@ func (s *Store) write(ctx context.Context, t task, seen *row) (done bool, err er
 	}
 	sending, cancel := s.statementContext()
 	defer cancel()
+	sealed := s.seal.upTo()
 	var refusal error
 	err = s.dialect.runTx(sending, s.pool, func(tx pgx.Tx) error {
-		w := &writing{s: s, ctx: sending, tx: tx, task: t, snap: snap}
+		w := &writing{s: s, ctx: sending, tx: tx, task: t, snap: snap, sealed: sealed}
 		refusal, err = w.run(seen)
 		return err
 	})
@@ -42,7 +43,10 @@ type writing struct {
 	tx   pgx.Tx
 	task task
 	snap *snapshot
-	now  int64 // the transaction's
+	// sealed is what the seal said before the transaction began: its snapshot may be as old as
+	// that, and what ended since is not in it.
+	sealed int64
+	now    int64 // the transaction's
 }
 
 // run decides and writes. Refusal is the operation's answer, which may go with a write; err
@@ -95,6 +99,9 @@ func (w *writing) lock(seen *row) (*row, error) {
 	if err != nil {
 		return nil, err
 	}
+	if seeded("decide-again") {
+		return seen, nil
+	}
 	r, err := st.row(seen.bucket)
 	if err != nil {
 		return nil, corrupt(err)
@@ -108,8 +115,6 @@ func (w *writing) put(old, next *row) error {
 	switch {
 	case old != nil && !grants(old.rec, next.rec):
 		return w.update(old.bucket, next, w.s.clock.floor(), math.MaxInt64)
-	case !home.holds(next.rec.Fence):
-		return errAgain // the fence of a row must say where it is
 	case old == nil:
 		return w.insert(home, next, nil)
 	case old.bucket == home:
@@ -124,9 +129,6 @@ func grants(old, next *store.Record) bool {
 	return old.Fence != next.Fence && next.AttemptID != ""
 }
 
-// holds reports whether a grant with the fence is in the bucket.
-func (b bucketID) holds(fence int64) bool { return b.start <= fence && fence < b.end() }
-
 // update writes a row in place.
 func (w *writing) update(bucket bucketID, next *row, lo, hi int64) error {
 	return w.exec(w.snap.bucket(bucket).update, next, lo, hi)
@@ -134,7 +136,7 @@ func (w *writing) update(bucket bucketID, next *row, lo, hi int64) error {
 
 // insert puts a row into home (6). Old, in an older bucket, becomes a marker.
 func (w *writing) insert(home bucketID, next, old *row) error {
-	to, err := w.s.target(w.snap, home.tier, w.now)
+	to, err := w.s.target(w.snap, home.tier, w.now, w.sealed)
 	if err != nil {
 		return err
 	}
@@ -144,13 +146,17 @@ func (w *writing) insert(home bucketID, next, old *row) error {
 			return err
 		}
 	}
-	if to.marked && (old == nil || old.bucket != home.previous()) {
+	if to.marked && !seeded("move-marker") && (old == nil || old.bucket != home.previous()) {
 		args := append([]any{[][]byte{w.task.digest[:]}}, guards...)
 		if _, err := w.tx.Exec(w.ctx, to.marker, args...); err != nil {
 			return err
 		}
 	}
-	return w.exec(to.insert, next, to.lo, home.end())
+	err = w.exec(to.insert, next, to.lo, home.end())
+	if seeded("one-row") && errors.Is(err, errAgain) {
+		return nil
+	}
+	return err
 }
 
 // exec runs a statement that writes a whole row under the guards of time.
