@@ -34,6 +34,7 @@ type session struct {
 	methods [sessionMethods]context.Context // what the operations of each run in
 	out     *outbox
 	workers *workers
+	cut     chan struct{} // closed when the drain waits for the client no more
 
 	running sync.WaitGroup // operations that are not answered
 
@@ -63,8 +64,8 @@ func (s *keyService) session(stream pb.IdempotencyService_SessionServer) error {
 	}
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
-	x := &session{service: s, stream: stream, out: newOutbox(stream.Send), open: map[uint64]context.CancelFunc{}}
-	x.workers = newWorkers(x.carryOut)
+	x := &session{service: s, stream: stream, out: newOutbox(stream.Send), cut: make(chan struct{}), open: map[uint64]context.CancelFunc{}}
+	x.workers = newWorkers(x.carryOutInTurn)
 	for op := range x.methods {
 		x.methods[op] = s.methodContext(ctx, operation(op))
 	}
@@ -74,52 +75,63 @@ func (s *keyService) session(stream pb.IdempotencyService_SessionServer) error {
 
 // serve reads until the client half-closes, and answers what was read.
 func (x *session) serve(cancel context.CancelFunc) error {
+	served := make(chan struct{})
+	defer close(served)
+	go x.awaitDrain(served)
 	read := make(chan error, 1)
 	go func() { read <- x.read() }()
 	var err error
 	select {
 	case err = <-read:
-	case <-x.service.calls.draining:
-		x.out.sayClosing()
-		err = x.readOn(read)
+	case <-x.cut: // nothing can be read from a stream that has ended: it does soon
+		err = errDraining
 	}
 	if err != nil && !errors.Is(err, errDraining) {
 		cancel() // nobody can be answered, or the client cannot be trusted
 	}
-	x.begun()
+	x.noMore()
 	x.running.Wait()
 	x.workers.end()
 	x.out.end()
-	x.flush()
+	if !x.flushed() {
+		err = errDraining
+	}
 	return err
 }
 
-// readOn reads what the client has sent before it knew of the drain. The handler may return
-// while another goroutine still reads: nothing can be read from a stream that has ended.
-func (x *session) readOn(read <-chan error) error {
+// flushed waits until the answers are sent; not for ever, during the drain, for somebody who
+// does not read them.
+func (x *session) flushed() bool {
+	select {
+	case <-x.out.ended:
+		return true
+	case <-x.cut:
+	}
 	patience := time.NewTimer(closingPatience)
 	defer patience.Stop()
 	select {
-	case err := <-read:
-		return err
+	case <-x.out.ended:
+		return true
 	case <-patience.C:
-		return errDraining
+		return false
 	}
 }
 
-// flush waits until the answers are sent; during the drain, not for somebody who does not
-// read them.
-func (x *session) flush() {
+// awaitDrain tells the client of the drain, and ends its patience with it some time later.
+func (x *session) awaitDrain(served <-chan struct{}) {
 	select {
-	case <-x.out.ended:
-		return
 	case <-x.service.calls.draining:
+	case <-served:
+		return
 	}
+	x.out.sayClosing()
 	patience := time.NewTimer(closingPatience)
 	defer patience.Stop()
 	select {
-	case <-x.out.ended:
 	case <-patience.C:
+		x.out.lift()
+		close(x.cut)
+	case <-served:
 	}
 }
 
@@ -170,7 +182,11 @@ func (x *session) begin(m *pb.SessionOperation, at time.Time) error {
 		o.cancel()
 		return err
 	}
-	x.workers.run(o)
+	if o.entered {
+		x.workers.run(o)
+	} else {
+		x.carryOut(o) // refuses it
+	}
 	return nil
 }
 
@@ -190,6 +206,12 @@ func (x *session) enter(o *sessionOperation) error {
 	return nil
 }
 
+// carryOutInTurn carries an operation out once there is room for its answer.
+func (x *session) carryOutInTurn(o *sessionOperation) {
+	x.out.wait()
+	x.carryOut(o)
+}
+
 // carryOut answers an operation.
 func (x *session) carryOut(o *sessionOperation) {
 	defer x.running.Done()
@@ -203,8 +225,8 @@ func (x *session) carryOut(o *sessionOperation) {
 	x.out.put(answer)
 }
 
-// begun lets no further operation begin.
-func (x *session) begun() {
+// noMore lets no further operation begin.
+func (x *session) noMore() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.over = true

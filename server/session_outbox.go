@@ -12,28 +12,31 @@ import (
 const (
 	// maxShared is about how many bytes of answers share a message.
 	maxShared = 64 << 10
-	// maxUnsent is how many bytes of answers may wait to be sent before no more is read.
+	// maxUnsent is how many bytes of answers may wait to be sent before nothing more is read and
+	// carried out.
 	maxUnsent = 1 << 20
 )
 
 // outbox sends the answers of a session: all that are ready, in one message.
 type outbox struct {
 	send  func(*pb.SessionResponse) error
-	wake  chan struct{} // has an element if there is something to send; closed at the end
+	wake  chan struct{} // has an element if there is something to do
 	ended chan struct{} // closed when all was sent
 
 	mu      sync.Mutex
-	sent    sync.Cond // signalled when unsent falls
+	room    sync.Cond // broadcast when there is room again
 	answers []*pb.SessionAnswer
 	sizes   []int // of the answers
 	unsent  int   // their sum
 	closing bool  // to be said
 	broken  bool  // nothing can be sent any more
+	lifted  bool  // there is room for everything
+	over    bool  // nothing is put any more
 }
 
 func newOutbox(send func(*pb.SessionResponse) error) *outbox {
 	b := &outbox{send: send, wake: make(chan struct{}, 1), ended: make(chan struct{})}
-	b.sent.L = &b.mu
+	b.room.L = &b.mu
 	return b
 }
 
@@ -65,14 +68,19 @@ func (b *outbox) notify() {
 }
 
 // end ends run, once all is sent. Nothing is put any more.
-func (b *outbox) end() { close(b.wake) }
+func (b *outbox) end() {
+	b.mu.Lock()
+	b.over = true
+	b.mu.Unlock()
+	b.notify()
+}
 
 // wait waits while too much is not sent: who does not read answers shall not ask for more.
 func (b *outbox) wait() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for b.unsent > maxUnsent && !b.broken {
-		b.sent.Wait()
+	for b.unsent > maxUnsent && !b.broken && !b.lifted {
+		b.room.Wait()
 	}
 }
 
@@ -80,7 +88,8 @@ func (b *outbox) wait() {
 func (b *outbox) run() {
 	defer close(b.ended)
 	m := &pb.SessionResponse{}
-	for range b.wake {
+	for !b.isOver() {
+		<-b.wake
 		runtime.Gosched() // what others are about to put shares the message
 		for b.take(m) {
 			if b.send(m) != nil {
@@ -89,6 +98,12 @@ func (b *outbox) run() {
 			}
 		}
 	}
+}
+
+func (b *outbox) isOver() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.over && len(b.answers) == 0
 }
 
 // take moves what is ready to the message, as far as it has room, and reports whether there
@@ -105,8 +120,9 @@ func (b *outbox) take(m *pb.SessionResponse) bool {
 	m.Answers = append(m.Answers[:0], b.answers[:n]...)
 	m.Closing, b.closing = b.closing, false
 	b.answers, b.sizes = cut(b.answers, n), cut(b.sizes, n)
-	if b.unsent -= size; b.unsent <= maxUnsent {
-		b.sent.Signal()
+	full := b.unsent > maxUnsent
+	if b.unsent -= size; full && b.unsent <= maxUnsent {
+		b.room.Broadcast()
 	}
 	return n > 0 || m.Closing
 }
@@ -118,9 +134,17 @@ func cut[T any](list []T, n int) []T {
 	return list[:rest]
 }
 
+// lift makes room for everything that is in flight.
+func (b *outbox) lift() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.lifted = true
+	b.room.Broadcast()
+}
+
 func (b *outbox) giveUp() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.broken, b.answers, b.unsent = true, nil, 0
-	b.sent.Signal()
+	b.room.Broadcast()
 }
