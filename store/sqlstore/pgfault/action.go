@@ -76,7 +76,8 @@ func ResetAfter() Action {
 }
 
 // Stall holds the statement back until the channel is closed, for ever if it is nil, and forwards
-// it then even if its client has gone away meanwhile.
+// it then even if its client has gone away meanwhile. When a context ends a statement, pgx also sends a cancel
+// request, in the background: it may arrive before the statement that is let go, or during it, or after.
 func Stall(until <-chan struct{}) Action {
 	return Action{apply: func(s *session, e execution, fired func()) error {
 		fired()
