@@ -210,14 +210,14 @@ func (s *session) end() {
 	}
 }
 
-// receive hands out the answers until there are no more, and returns why.
+// receive hands out the answers until there are no more, and returns why; nil if the session
+// ended as it should.
 func (s *session) receive() error {
 	defer s.cancel()
 	for {
 		m, err := s.stream.Recv()
 		if err != nil {
-			s.fail(err)
-			return err
+			return s.fail(err)
 		}
 		if m.GetClosing() {
 			s.retire()
@@ -248,10 +248,14 @@ func (s *session) close(a *asked) {
 	close(a.done)
 }
 
-// fail ends what is not answered: it may have been done or not, unless it was not sent.
-func (s *session) fail(err error) {
+// fail ends what is not answered: it may have been done or not, unless it was not sent. It
+// returns nil if everything is answered and the server has ended the session in order.
+func (s *session) fail(err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if len(s.open) == 0 && errors.Is(err, io.EOF) {
+		err = nil
+	}
 	s.retired = true
 	broken := brokenOff(err)
 	for _, a := range s.open {
@@ -263,6 +267,7 @@ func (s *session) fail(err error) {
 	}
 	s.queue = nil
 	close(s.ended)
+	return err
 }
 
 // brokenOff is the error of what was not answered when its session ended: that of a call

@@ -2,9 +2,7 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -83,7 +81,7 @@ func (p *sessions) run(ctx context.Context, cancel context.CancelFunc) {
 	defer life.Stop()
 	err = s.receive()
 	p.retire(s)
-	p.broke(err)
+	p.ended(err)
 }
 
 // open opens a stream, and waits until the server has accepted it.
@@ -132,11 +130,11 @@ func (p *sessions) retire(s *session) {
 	s.retire()
 }
 
-// broke notes why a session ended.
-func (p *sessions) broke(err error) {
+// ended notes why a session ended.
+func (p *sessions) ended(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if errors.Is(err, io.EOF) {
+	if err == nil {
 		p.failures = 0
 		return
 	}
