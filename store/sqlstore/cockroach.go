@@ -47,6 +47,10 @@ func (c *cockroach) transactionalDDL() bool { return false }
 // https://www.cockroachlabs.com/docs/v25.4/architecture/transaction-layer
 func (c *cockroach) needsSeal() bool { return false }
 
+// barrier: what is committed is on a majority of the replicas.
+// https://www.cockroachlabs.com/docs/v25.4/architecture/replication-layer
+func (c *cockroach) barrier() string { return "" }
+
 // session: https://www.cockroachlabs.com/docs/v25.4/session-variables
 func (c *cockroach) session() map[string]string {
 	longest := c.timing.MaxStatement

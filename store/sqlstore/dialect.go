@@ -23,6 +23,9 @@ type dialect interface {
 	// needsSeal says that a transaction can still commit after what it wrote was looked for
 	// and not seen.
 	needsSeal() bool
+	// barrier is a statement after which a reading transaction ends only when what it has
+	// read is on the replicas too; empty if what can be read always is.
+	barrier() string
 	// transactionalDDL says that a migration can be one transaction.
 	transactionalDDL() bool
 	// runTx runs fn in a transaction and commits it, again from the start when the database

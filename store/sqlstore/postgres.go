@@ -17,18 +17,20 @@ const oldestPostgres = 15
 type postgres struct {
 	timing            Timing
 	synchronousCommit string
+	replicated        bool
 }
 
 // postgresFacts are what a server says of itself.
 type postgresFacts struct {
 	Version                         int
 	InRecovery, ReadOnly, FullySync bool
-	SynchronousCommit               string
+	SynchronousCommit, StandbyNames string
 }
 
 func detectPostgres(ctx context.Context, conn *pgx.Conn, opts Options) (dialect, error) {
 	rows, err := conn.Query(ctx, `SELECT current_setting('server_version_num')::int4 / 10000, pg_is_in_recovery(),
-  current_setting('transaction_read_only')::bool, current_setting('fsync')::bool, current_setting('synchronous_commit')`)
+  current_setting('transaction_read_only')::bool, current_setting('fsync')::bool, current_setting('synchronous_commit'),
+  current_setting('synchronous_standby_names')`)
 	if err != nil {
 		return nil, fmt.Errorf("ask PostgreSQL for its settings: %w", err)
 	}
@@ -42,7 +44,7 @@ func detectPostgres(ctx context.Context, conn *pgx.Conn, opts Options) (dialect,
 	if !facts.FullySync {
 		opts.Logger.Warn("the server runs with fsync=off: a power loss can undo what was answered")
 	}
-	return &postgres{timing: opts.Timing, synchronousCommit: facts.commit()}, nil
+	return &postgres{timing: opts.Timing, synchronousCommit: facts.commit(), replicated: facts.replicated()}, nil
 }
 
 // check refuses a server that cannot keep the promises.
@@ -65,6 +67,22 @@ func (f postgresFacts) commit() string {
 		return "on"
 	}
 	return f.SynchronousCommit
+}
+
+// replicated says that a COMMIT of our sessions waits for a standby.
+func (f postgresFacts) replicated() bool {
+	return f.StandbyNames != "" && f.commit() != "local"
+}
+
+// barrier: a commit can be read before a synchronous standby has it, and a failover may then
+// lose what was answered already. A record in the log of the reading transaction's own makes
+// its COMMIT wait until all before it is there.
+// https://www.postgresql.org/docs/15/functions-admin.html#FUNCTIONS-REPLICATION
+func (p *postgres) barrier() string {
+	if !p.replicated {
+		return ""
+	}
+	return "SELECT pg_logical_emit_message(true, 'idemd', '')"
 }
 
 func (p *postgres) name() string           { return "postgres" }

@@ -65,9 +65,19 @@ func (w *writing) run(seen *row) (refusal, err error) {
 	}
 	change, refusal := w.task.decide(rec, timeOf(w.now), w.s.wall())
 	if (change == store.Change{}) {
-		return refusal, nil
+		return refusal, w.stand()
 	}
 	return refusal, w.put(old, applied(old, w.task.digest, change, w.now))
+}
+
+// stand has the transaction, which has changed nothing, wait until what it has read cannot be
+// lost any more.
+func (w *writing) stand() error {
+	if barrier := w.s.dialect.barrier(); barrier != "" {
+		_, err := w.tx.Exec(w.ctx, barrier)
+		return err
+	}
+	return nil
 }
 
 // applied is the row after a change. Events go when the key begins a new life.
@@ -136,6 +146,9 @@ func (w *writing) update(bucket bucketID, next *row, lo, hi int64) error {
 
 // insert puts a row into home (6). Old, in an older bucket, becomes a marker.
 func (w *writing) insert(home bucketID, next, old *row) error {
+	if seeded("snapshot") {
+		w.sealed = w.s.seal.upTo()
+	}
 	to, err := w.s.target(w.snap, home.tier, w.now, w.sealed)
 	if err != nil {
 		return err
