@@ -38,7 +38,7 @@ fuzz: ## Run each fuzz target for FUZZTIME (20s)
 	.ci/fuzz $(FUZZTIME)
 
 .PHONY: seeded
-seeded: postgres ## Check that the crash tests catch the bugs seeded behind build tags
+seeded: postgres ## Check that the tests catch the bugs seeded behind build tags, in both stores
 	.ci/seeded
 
 .PHONY: bench

@@ -136,12 +136,12 @@ func (s *Store) grantAbsent(ctx context.Context, tier store.Tier, ops []*claimOp
 	if err != nil {
 		return err
 	}
-	to, err := s.target(snap, tier, s.clock.estimate())
+	to, err := s.target(snap, tier, s.clock.estimate(), s.seal.upTo())
 	if err != nil {
 		return err
 	}
 	args := claimArgs(ops, to.lo, to.home.end(), s.opts.Timing.MaxStatement.Microseconds())
-	if !to.marked {
+	if !to.marked || seeded("claim-marker") {
 		rows, err := s.pool.Query(ctx, to.claim, args...)
 		if err != nil {
 			return err

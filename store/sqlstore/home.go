@@ -17,14 +17,13 @@ type target struct {
 
 // target chooses the statement for a grant at now. Where that is only an estimate of the
 // database's clock, a wrong one costs another try and nothing else, because the statement
-// checks the time.
-func (s *Store) target(snap *snapshot, tier store.Tier, now int64) (target, error) {
+// checks the time. Sealed is what the seal said before the statement's snapshot was taken.
+func (s *Store) target(snap *snapshot, tier store.Tier, now, sealed int64) (target, error) {
 	home := bucketAt(tier, now)
 	if err := s.provided(snap, home, now); err != nil {
 		return target{}, err
 	}
 	window := s.opts.Timing.window().Microseconds()
-	sealed := s.seal.upTo()
 	t := target{plan: snap.plan(home), lo: home.start + window}
 	switch {
 	case now >= t.lo && sealed >= t.lo:
@@ -39,7 +38,6 @@ func (s *Store) target(snap *snapshot, tier store.Tier, now int64) (target, erro
 		}
 	}
 	t.lo = max(t.lo, s.clock.floor())
-	t.marked = t.marked && !seeded("claim-marker")
 	return t, nil
 }
 

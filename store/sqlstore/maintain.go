@@ -237,7 +237,7 @@ func (s *Store) retire(ctx context.Context, id bucketID) (moved int, err error) 
 		if err != nil {
 			return moved, err
 		}
-		if left == 0 {
+		if left == 0 || seeded("move-live") {
 			break
 		}
 	}
@@ -252,7 +252,7 @@ func (s *Store) moveLive(ctx context.Context, id bucketID) (moved, left int, err
 	after := []byte{}
 	for after != nil {
 		var live []store.KeyDigest
-		if live, after, err = s.scanLive(ctx, id, after); err != nil {
+		if live, after, err = s.scanLive(ctx, id, after); err != nil || seeded("move-live") {
 			return moved, left, err
 		}
 		left += len(live)

@@ -31,11 +31,11 @@ func (t texts) plan(home bucketID, open []bucketID) *plan {
 	p := &plan{home: home}
 	var older []string
 	for _, b := range open {
-		if b.start > home.next().start {
+		if b.start > home.next().start || seeded("next-bucket") && b.start > home.start {
 			continue
 		}
 		p.searched = append(p.searched, b)
-		if b.start < home.start {
+		if b.start < home.start && !seeded("older-buckets") {
 			older = append(older, b.table(t.region))
 		}
 		if b == home.previous() {
@@ -57,7 +57,8 @@ func (t texts) now() string {
 // inTime is the guard against a time that is not the bucket's, or that the transaction took
 // too long ago. The parameters from n on: the earliest time, the end, the longest statement.
 func inTime(n int) string {
-	return fmt.Sprintf("t.us >= $%d AND t.us < $%d AND t.running < t.us + $%d", n, n+1, n+2)
+	return unless("time-in-home", fmt.Sprintf("t.us >= $%d AND t.us < $%d", n, n+1)) +
+		" AND " + unless("running", fmt.Sprintf("t.running < t.us + $%d", n+2))
 }
 
 // nowhere is the guard that no older bucket has the key.
@@ -82,9 +83,9 @@ FROM unnest($1::bytea[], $2::bytea[], $3::bytea[], $4::int8[], $5::bytea[], $6::
   %s
 WHERE %s
   AND t.us >= x.valid_from AND t.us < x.valid_until%s
-ORDER BY x.digest
+ORDER BY %s
 ON CONFLICT (digest) DO NOTHING
-RETURNING digest, granted_at`, home.table(t.region), t.now(), inTime(12), nowhere(older, "x.digest"))
+RETURNING digest, granted_at`, home.table(t.region), t.now(), inTime(12), nowhere(older, "x.digest"), lockOrder("x.digest"))
 }
 
 // marker marks keys in a bucket, unless they have a row there.
@@ -92,8 +93,8 @@ func (t texts) marker(bucket bucketID) string {
 	return fmt.Sprintf(`INSERT INTO %s (digest, state)
 SELECT x.digest, %d FROM unnest($1::bytea[]) AS x(digest), %s
 WHERE %s
-ORDER BY x.digest
-ON CONFLICT (digest) DO NOTHING`, bucket.table(t.region), stateMoved, t.now(), inTime(2))
+ORDER BY %s
+ON CONFLICT (digest) DO NOTHING`, bucket.table(t.region), stateMoved, t.now(), inTime(2), lockOrder("x.digest"))
 }
 
 // columnTypes are those of rowColumns.
@@ -170,7 +171,7 @@ func (t texts) bucket(b bucketID) *bucketTexts {
 	return &bucketTexts{
 		complete: t.settle(table, "outcome bytea, outcome_digest bytea",
 			"state = 2, ended_at = t.us, expires_at = t.us + r.retention, unsettled = false, outcome = x.outcome, outcome_digest = x.outcome_digest",
-			"t.us <= r.attempt_limit", "r.expires_at"),
+			unless("attempt-limit", "t.us <= r.attempt_limit"), "r.expires_at"),
 		renew: t.settle(table, "lease int8",
 			"lease_end = "+renewedEnd+", expires_at = CASE WHEN r.lapse_policy = 1 THEN "+renewedEnd+" + r.retention END",
 			"t.us < r.lease_end AND NOT (t.us + x.lease > r.attempt_limit AND r.lease_end = r.attempt_limit)", "r.lease_end"),
@@ -199,7 +200,7 @@ func (t texts) settle(table, further, set, guard, returned string) string {
 		names = append(names, name)
 	}
 	n := len(params)
-	return fmt.Sprintf(`WITH locked AS (SELECT digest FROM %[1]s WHERE digest = ANY($1::bytea[]) ORDER BY digest FOR UPDATE)
+	return fmt.Sprintf(`WITH locked AS (SELECT digest FROM %[1]s WHERE digest = ANY($1::bytea[]) ORDER BY %[10]s FOR UPDATE)
 UPDATE %[1]s AS r SET %[2]s
 FROM locked, unnest(%[3]s) AS x(%[4]s), %[5]s
 WHERE r.digest = locked.digest AND r.digest = x.digest
@@ -207,7 +208,7 @@ WHERE r.digest = locked.digest AND r.digest = x.digest
   AND (r.expires_at IS NULL OR t.us < r.expires_at)
   AND t.us >= $%[6]d AND t.running < t.us + $%[7]d AND %[8]s
 RETURNING r.digest, t.us, %[9]s`,
-		table, set, strings.Join(params, ", "), strings.Join(names, ", "), t.now(), n+1, n+2, guard, returned)
+		table, set, strings.Join(params, ", "), strings.Join(names, ", "), t.now(), n+1, n+2, guard, returned, lockOrder("digest"))
 }
 
 // update writes all columns of a row that the transaction has locked.
