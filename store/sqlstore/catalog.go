@@ -23,6 +23,8 @@ const (
 	// copyLag is after what time no replica acts on a copy from before a change any more: a
 	// copy of maxCatalogAge may have been taken up by a statement that is still to run.
 	copyLag = 2 * maxCatalogAge
+	// catalogTimeout bounds one statement of the catalog, also when the network is silent.
+	catalogTimeout = 5 * time.Second
 	// kickPause bounds how often kicks alone refresh.
 	kickPause = 100 * time.Millisecond
 )
@@ -96,7 +98,9 @@ func (c *catalog) refresh(ctx context.Context) error {
 	if snap := c.copy.Load(); snap != nil && snap.asked.After(called) {
 		return nil // another has done it meanwhile
 	}
-	if err := c.read(ctx); err != nil {
+	bounded, cancel := context.WithTimeout(ctx, catalogTimeout)
+	defer cancel()
+	if err := c.read(bounded); err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -186,10 +190,19 @@ func (c *catalog) run(ctx context.Context) {
 			return
 		}
 		if err != nil && !failing {
-			c.logger.Warn("the database does not tell which buckets there are; it is asked again", "error", errors.Join(err, errors.Unwrap(err)))
+			c.logger.Warn("the database does not tell which buckets there are; it is asked again", "error", causeOf(err))
 		}
 		failing = err != nil
 	}
+}
+
+// causeOf is what a log should say of an error, of which the caller gets the public text.
+func causeOf(err error) error {
+	var refusal *store.Error
+	if errors.As(err, &refusal) && refusal.Cause != nil {
+		return refusal.Cause
+	}
+	return err
 }
 
 // pause returns after d, or when ctx ends.
@@ -223,7 +236,9 @@ func (c *catalog) tell(ctx context.Context) error {
 	if newest <= max(c.ownReading, c.stored) {
 		return nil
 	}
-	_, err := c.pool.Exec(ctx, `INSERT INTO idem_clock (region, newest_us) VALUES ($1, $2)
+	bounded, cancel := context.WithTimeout(ctx, catalogTimeout)
+	defer cancel()
+	_, err := c.pool.Exec(bounded, `INSERT INTO idem_clock (region, newest_us) VALUES ($1, $2)
 ON CONFLICT (region) DO UPDATE SET newest_us = excluded.newest_us WHERE idem_clock.newest_us < excluded.newest_us`, c.texts.region, newest)
 	if err == nil {
 		c.stored = newest

@@ -59,7 +59,7 @@ func connect(ctx context.Context, dsn string, opts Options) (*pgxpool.Pool, dial
 	if err != nil {
 		return nil, nil, err
 	}
-	d, err := detect(ctx, conn, opts)
+	d, err := detect(ctx, conn, opts.inRealTime())
 	if err := errors.Join(err, conn.Close(ctx)); err != nil {
 		return nil, nil, err
 	}
@@ -78,17 +78,18 @@ func connect(ctx context.Context, dsn string, opts Options) (*pgxpool.Pool, dial
 	return pool, d, err
 }
 
-// definitionTimeout bounds one statement that creates, changes or drops a table.
-const definitionTimeout = 5 * time.Minute
+// definitionTimeout bounds one statement that creates, changes, drops or reads through a table.
+const definitionTimeout = time.Hour
 
 // definitionPatience is how long such a statement waits for a lock.
 const definitionPatience = 250 * time.Millisecond
 
-// define runs f on a connection of its own, for statements on tables: they may take longer
-// than those on records, and must work when all other connections are busy. They wait only
-// shortly for locks, because all who come later would wait behind them.
+// define runs f on a connection of its own, for statements on whole tables: they may take
+// longer than those on records, and must work when all other connections are busy. They wait
+// only shortly for locks, because all who come later would wait behind them.
 func define(ctx context.Context, pool *pgxpool.Pool, f func(*pgx.Conn) error) (err error) {
 	config := pool.Config().ConnConfig
+	delete(config.RuntimeParams, "enable_seqscan")
 	config.RuntimeParams["statement_timeout"] = milliseconds(definitionTimeout)
 	config.RuntimeParams["lock_timeout"] = milliseconds(definitionPatience)
 	config.RuntimeParams["idle_in_transaction_session_timeout"] = milliseconds(definitionTimeout)

@@ -15,10 +15,9 @@ import (
 const (
 	// maintenanceTier is the tier of the key that lets one replica at a time retire buckets.
 	maintenanceTier = store.TierHour
-	// maintenanceLease bounds one run, and how long the others wait after a replica died.
-	maintenanceLease = 2 * time.Minute
-	// scanRows is how many rows one statement looks at when it looks for some among many.
-	scanRows = 2000
+	// maintenanceLease is how long the others wait after a replica died: retiring a bucket is
+	// in no hurry. A run that takes longer goes on; another may then begin beside it.
+	maintenanceLease = store.MaxLease
 	// moveRows is how many live rows are moved at a stretch.
 	moveRows = 64
 )
@@ -128,14 +127,15 @@ func (s *Store) Maintain(ctx context.Context) (report store.Maintenance, err err
 	if err != nil || len(due)+len(retired) == 0 {
 		return report, errors.Join(failed, err)
 	}
-	bounded, cancel := context.WithTimeout(ctx, maintenanceLease-10*time.Second)
-	defer cancel()
-	release, ok, err := s.lockMaintenance(bounded)
+	release, ok, err := s.lockMaintenance(ctx)
 	if err != nil || !ok {
 		return report, errors.Join(failed, err)
 	}
 	defer release()
-	failed = errors.Join(failed, s.retireAll(bounded, due, &report), s.dropAll(bounded, retired))
+	err = define(ctx, s.pool, func(conn *pgx.Conn) error {
+		return errors.Join(s.retireAll(ctx, conn, due, &report), s.dropAll(ctx, conn, retired))
+	})
+	failed = errors.Join(failed, err)
 	if len(report.Dropped) > 0 {
 		failed = errors.Join(failed, s.catalog.refresh(ctx))
 	}
@@ -213,10 +213,10 @@ func (s *Store) releaseIn(ctx context.Context, ns *store.Namespace, req store.Re
 	return s.perform(ctx, t)
 }
 
-func (s *Store) retireAll(ctx context.Context, due []bucketID, report *store.Maintenance) error {
+func (s *Store) retireAll(ctx context.Context, conn *pgx.Conn, due []bucketID, report *store.Maintenance) error {
 	var failed []error
 	for _, id := range due {
-		moved, err := s.retire(ctx, id)
+		moved, err := s.retire(ctx, conn, id)
 		report.Moved += moved
 		if err != nil {
 			failed = append(failed, fmt.Errorf("retire bucket %s: %w", id.table(s.opts.Region), err))
@@ -230,14 +230,14 @@ func (s *Store) retireAll(ctx context.Context, due []bucketID, report *store.Mai
 // retire moves what is live out of a bucket and takes it out of the registry's open ones.
 // What is not live when it is looked at stays so: nothing is granted into the bucket any
 // more, and an expired row is never renewed.
-func (s *Store) retire(ctx context.Context, id bucketID) (moved int, err error) {
+func (s *Store) retire(ctx context.Context, conn *pgx.Conn, id bucketID) (moved int, err error) {
 	for {
-		n, left, err := s.moveLive(ctx, id)
+		n, found, err := s.moveLive(ctx, conn, id)
 		moved += n
 		if err != nil {
 			return moved, err
 		}
-		if left == 0 || seeded("move-live") {
+		if found == 0 {
 			break
 		}
 	}
@@ -246,74 +246,49 @@ func (s *Store) retire(ctx context.Context, id bucketID) (moved int, err error) 
 	return moved, err
 }
 
-// moveLive looks through a bucket once and moves what is live. Left is how many live rows it
-// found: with none it has moved none, and the bucket can go.
-func (s *Store) moveLive(ctx context.Context, id bucketID) (moved, left int, err error) {
-	after := []byte{}
-	for after != nil {
-		var live []store.KeyDigest
-		if live, after, err = s.scanLive(ctx, id, after); err != nil || seeded("move-live") {
-			return moved, left, err
-		}
-		left += len(live)
-		for len(live) > 0 {
-			n := min(moveRows, len(live))
-			m, err := s.moveForward(ctx, id, live[:n])
-			moved += m
-			if err != nil {
-				return moved, left, err
-			}
-			live = live[n:]
-		}
-	}
-	return moved, left, nil
+// isLive is the condition of a row that still answers repeats.
+func (s *Store) isLive() string {
+	return fmt.Sprintf("r.state <> %d AND (r.expires_at IS NULL OR r.expires_at > %s)", stateMoved, us(s.opts.Clock.Now))
 }
 
-// scanLive looks at the rows of a bucket after a digest, as many as one statement may, and
-// returns which are live, and after which digest to go on; nil at the end.
-func (s *Store) scanLive(ctx context.Context, id bucketID, after []byte) (live []store.KeyDigest, next []byte, err error) {
-	table := id.table(s.opts.Region)
-	rows, err := s.pool.Query(ctx, fmt.Sprintf(`SELECT r.digest, r.state <> %d AND (r.expires_at IS NULL OR r.expires_at > %s)
-FROM %s AS r WHERE r.digest > $1 ORDER BY r.digest LIMIT %d`, stateMoved, us(s.opts.Clock.Now), table, scanRows), after)
+// moveLive reads a bucket once from end to end and moves what is live. Found is how many live
+// rows there were: when there was none, the bucket can go.
+func (s *Store) moveLive(ctx context.Context, conn *pgx.Conn, id bucketID) (moved, found int, err error) {
+	rows, err := conn.Query(ctx, fmt.Sprintf("SELECT r.digest FROM %s AS r WHERE %s", id.table(s.opts.Region), s.isLive()))
 	if err != nil {
-		return nil, nil, err
+		return 0, 0, err
 	}
 	var (
 		digest []byte
-		isLive bool
-		n      int
+		batch  []store.KeyDigest
 	)
-	_, err = pgx.ForEachRow(rows, []any{&digest, &isLive}, func() error {
-		n++
-		if isLive {
-			live = append(live, store.KeyDigest(digest))
+	move := func() error {
+		n, err := s.moveForward(ctx, id, batch)
+		moved, batch = moved+n, nil
+		return err
+	}
+	_, err = pgx.ForEachRow(rows, []any{&digest}, func() error {
+		found++
+		if batch = append(batch, store.KeyDigest(digest)); len(batch) < moveRows {
+			return nil
 		}
-		return nil
+		return move()
 	})
 	if err != nil {
-		return nil, nil, err
+		return moved, found, err
 	}
-	if n == scanRows {
-		next = digest
-	}
-	return live, next, nil
+	return moved, found, move()
 }
 
 // dropAll drops the tables of retired buckets. One that is in use is left to a later run.
-func (s *Store) dropAll(ctx context.Context, retired []bucketID) error {
-	if len(retired) == 0 {
-		return nil
-	}
+func (s *Store) dropAll(ctx context.Context, conn *pgx.Conn, retired []bucketID) error {
 	var failed []error
-	err := define(ctx, s.pool, func(conn *pgx.Conn) error {
-		for _, id := range retired {
-			if err := s.drop(ctx, conn, id); err != nil {
-				failed = append(failed, fmt.Errorf("drop bucket %s: %w", id.table(s.opts.Region), err))
-			}
+	for _, id := range retired {
+		if err := s.drop(ctx, conn, id); err != nil {
+			failed = append(failed, fmt.Errorf("drop bucket %s: %w", id.table(s.opts.Region), err))
 		}
-		return nil
-	})
-	return errors.Join(append(failed, err)...)
+	}
+	return errors.Join(failed...)
 }
 
 // drop drops a table, unless against all expectation something in it is live: then the
@@ -321,8 +296,7 @@ func (s *Store) dropAll(ctx context.Context, retired []bucketID) error {
 func (s *Store) drop(ctx context.Context, conn *pgx.Conn, id bucketID) error {
 	table := id.table(s.opts.Region)
 	var live bool
-	err := conn.QueryRow(ctx, fmt.Sprintf("SELECT EXISTS (SELECT 1 FROM %s AS r WHERE r.state <> %d AND (r.expires_at IS NULL OR r.expires_at > %s))",
-		table, stateMoved, us(s.opts.Clock.Now))).Scan(&live)
+	err := conn.QueryRow(ctx, fmt.Sprintf("SELECT EXISTS (SELECT 1 FROM %s AS r WHERE %s)", table, s.isLive())).Scan(&live)
 	if err != nil && faultOf(err) != faultGone { // gone: it was dropped, and only the registry does not know
 		return err
 	}

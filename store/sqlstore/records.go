@@ -80,8 +80,12 @@ func (s *Store) InspectRecord(ctx context.Context, key store.Key) (store.Inspect
 	return inspection, nil
 }
 
-// listRows is how many rows one listing looks at, however few records it finds.
-const listRows = 5 * scanRows
+const (
+	// scanRows is how many rows one statement of a listing looks at.
+	scanRows = 2000
+	// listRows is how many rows one listing looks at, however few records it finds.
+	listRows = 5 * scanRows
+)
 
 // ListRecords implements [store.Records]. Its order is that of the latest grants' buckets and
 // then of the keys' digests. A damaged row is left out, logged and counted.
