@@ -41,7 +41,7 @@ func (c *benchServerCmd) serve(s *session, start func() (addr string, stop func(
 
 // serveIdemd does what serve does.
 func (c *benchServerCmd) serveIdemd(s *session) error {
-	n, err := startNode(s, &serveCmd{GrpcAddr: "127.0.0.1:0", DataDir: c.DataDir, LogLevel: "error"})
+	n, err := startNode(s, &serveCmd{GrpcAddr: "127.0.0.1:0", DataDir: &c.DataDir, LogLevel: "error"})
 	if err != nil {
 		return err
 	}

@@ -58,12 +58,19 @@ type child struct {
 // startChild starts the server on a free port and returns when it is ready.
 func startChild(t *testing.T, dir string) *child {
 	t.Helper()
+	return startChildOn(t, "--data-dir="+dir)
+}
+
+// startChildOn is startChild on the store that args name.
+func startChildOn(t *testing.T, args ...string) *child {
+	t.Helper()
 	path, err := binary()
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := &child{}
-	c.cmd = exec.CommandContext(t.Context(), path, "serve", "--grpc-addr=127.0.0.1:0", "--admin-addr=", "--data-dir="+dir)
+	args = append([]string{"serve", "--grpc-addr=127.0.0.1:0", "--admin-addr="}, args...)
+	c.cmd = exec.CommandContext(t.Context(), path, args...)
 	c.cmd.Stderr = &c.stderr
 	stdout, err := c.cmd.StdoutPipe()
 	if err != nil {

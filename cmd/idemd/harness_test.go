@@ -68,23 +68,30 @@ func exitUnexpectedly(t *testing.T) func(int) {
 type served struct {
 	addr   string
 	banner []string
+	stderr *lockedBuffer
 	stop   func() int // ends it in order and returns the exit code
 }
 
 // serve starts the server on free ports over a directory and returns when it is ready.
 func serve(t *testing.T, dir string, args ...string) *served {
 	t.Helper()
+	return serveOn(t, append([]string{"--data-dir=" + dir}, args...)...)
+}
+
+// serveOn is serve on the store that args name.
+func serveOn(t *testing.T, args ...string) *served {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	reader, writer := io.Pipe()
-	args = append([]string{"serve", "--grpc-addr=127.0.0.1:0", "--admin-addr=", "--data-dir=" + dir}, args...)
+	args = append([]string{"serve", "--grpc-addr=127.0.0.1:0", "--admin-addr="}, args...)
 	code := make(chan int, 1)
-	var stderr lockedBuffer
+	stderr := &lockedBuffer{}
 	go func() {
 		p := program{name: "idemd", exit: exitUnexpectedly(t)}
-		code <- p.Run(ctx, args, strings.NewReader(""), writer, &stderr)
+		code <- p.Run(ctx, args, strings.NewReader(""), writer, stderr)
 		_ = writer.Close()
 	}()
-	s := &served{stop: sync.OnceValue(func() int { cancel(); return <-code })}
+	s := &served{stderr: stderr, stop: sync.OnceValue(func() int { cancel(); return <-code })}
 	t.Cleanup(func() { s.stop() })
 	lines := bufio.NewScanner(reader)
 	for lines.Scan() {

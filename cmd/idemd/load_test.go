@@ -23,6 +23,8 @@ type load struct {
 	callers      []*caller
 	hot          *hotKeys
 	acknowledged atomic.Int64
+	// over ends a burst whose callers may never miss an answer.
+	over atomic.Bool
 }
 
 func newLoad(t *testing.T, seed uint64, callers int) *load {
@@ -38,6 +40,7 @@ func newLoad(t *testing.T, seed uint64, callers int) *load {
 // burst lets all callers work until the server is gone. After so many acknowledged
 // operations, kill is called.
 func (l *load) burst(s store.Store, operations int64, kill func()) {
+	l.over.Store(false)
 	killAt := l.acknowledged.Load() + operations
 	acknowledge := func() {
 		if l.acknowledged.Add(1) == killAt {
@@ -111,9 +114,9 @@ type caller struct {
 	verified int
 }
 
-// work returns when the server is gone, and false after a wrong answer.
+// work returns when the server is gone or the burst is over, and false after a wrong answer.
 func (c *caller) work(s store.Store, acknowledge func()) bool {
-	for {
+	for !c.load.over.Load() {
 		if c.rng.IntN(5) == 0 {
 			c.serial++
 			switch err := c.load.hot.visit(s, c.rng, fmt.Sprintf("%s-%d", c.name, c.serial)); {
@@ -144,6 +147,7 @@ func (c *caller) work(s store.Store, acknowledge func()) bool {
 			c.now = nil
 		}
 	}
+	return true
 }
 
 // ownKey is a key that one caller uses alone, and what it was told about it.

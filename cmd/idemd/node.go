@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"sync/atomic"
@@ -14,19 +15,28 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/idemd/idemd/server"
+	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/pebblestore"
+	"github.com/idemd/idemd/store/sqlstore"
 )
 
 // node is a running server with its store and listeners.
 type node struct {
 	listener net.Listener
 	admin    net.Listener // nil if there is none
-	store    *pebblestore.Store
+	store    closingStore // nil until it is open
 	server   *server.Server
+	notice   func() string // nil, or what an operator should see to
 	commits  *commits
 	logger   *slog.Logger
 	// failed gets the error of a listener that stopped by itself.
 	failed chan error
+}
+
+// closingStore is a store that this process closes.
+type closingStore interface {
+	store.Backend
+	io.Closer
 }
 
 // startNode starts what c describes. The addresses are checked and taken before the
@@ -45,7 +55,7 @@ func startNode(s *session, c *serveCmd) (*node, error) {
 	}
 	if err == nil {
 		n.server, err = server.New(server.Config{
-			Backend: n.store, Metrics: metrics, Logger: n.logger, AllowInsecure: c.AllowInsecure,
+			Backend: n.store, Metrics: metrics, Logger: n.logger, AllowInsecure: c.AllowInsecure, Notice: n.notice,
 		})
 	}
 	if err != nil {
@@ -95,15 +105,31 @@ func busy(flag string, err error) error {
 
 func (n *node) open(s *session, c *serveCmd, metrics *server.Metrics) (err error) {
 	n.commits = &commits{metrics: metrics}
-	n.store, err = pebblestore.Open(c.DataDir, pebblestore.Options{
+	if c.Store != nil {
+		return n.openDatabase(s, c)
+	}
+	embedded, err := pebblestore.Open(c.dataDir(), pebblestore.Options{
 		Logger:   n.logger,
 		Observer: n.commits,
 		Fatal:    s.storeStopped,
 	})
 	if errors.Is(err, pebblestore.ErrLocked) {
-		err = fmt.Errorf("--data-dir %s: %w: another process has it open; stop it, or choose another directory", c.DataDir, pebblestore.ErrLocked)
+		return fmt.Errorf("--data-dir %s: %w: another process has it open; stop it, or choose another directory", c.dataDir(), pebblestore.ErrLocked)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	n.store = embedded
+	return nil
+}
+
+func (n *node) openDatabase(s *session, c *serveCmd) error {
+	db, err := c.openStore(s.ctx, sqlstore.Options{Logger: n.logger, Observer: n.commits, MaxConns: c.StoreConns})
+	if err != nil {
+		return err
+	}
+	n.store, n.notice = db, noticeOf(db)
+	return nil
 }
 
 // storeStopped ends the process after a failed write or sync: what of the last commits is
@@ -143,22 +169,25 @@ func newMetrics() (*server.Metrics, error) {
 	return server.NewMetrics(registry)
 }
 
-// commits is told of every commit of the store.
+// commits is told of every commit of the store, and of what else stores tell.
 type commits struct {
 	metrics    *server.Metrics
 	operations atomic.Int64
 	syncs      atomic.Int64
 }
 
-// Committed implements [pebblestore.Observer].
+// Committed implements [pebblestore.Observer] and [sqlstore.Observer].
 func (c *commits) Committed(operations, bytes int, took time.Duration) {
 	c.operations.Add(int64(operations))
 	c.syncs.Add(1)
 	c.metrics.ObserveCommit(operations, bytes, took)
 }
 
-// Damaged implements [pebblestore.Observer]. The store has logged it.
+// Damaged implements [pebblestore.Observer] and [sqlstore.Observer]. The store has logged it.
 func (c *commits) Damaged(error) {}
 
 // WallAhead implements [pebblestore.Observer].
 func (c *commits) WallAhead(ahead time.Duration) { c.metrics.ObserveWall(ahead) }
+
+// BucketsAhead implements [sqlstore.Observer].
+func (c *commits) BucketsAhead(buckets int) { c.metrics.ObserveBucketsAhead(buckets) }

@@ -47,7 +47,7 @@ type cli struct {
 	Help        helpFlag    `short:"h" help:"Show this help and exit."`
 	ShowVersion versionFlag `name:"version" env:"-" help:"Show the version and exit."`
 
-	Serve     serveCmd     `cmd:"" help:"Run the server on an embedded store."`
+	Serve     serveCmd     `cmd:"" help:"Run the server, on an embedded store or on a database."`
 	Claim     claimCmd     `cmd:"" help:"Ask for the right to act on a key."`
 	Complete  completeCmd  `cmd:"" help:"Store the outcome of an attempt."`
 	Renew     renewCmd     `cmd:"" help:"Extend the lease of an attempt."`
@@ -56,6 +56,7 @@ type cli struct {
 	Namespace namespaceCmd `cmd:"" help:"Create, show and change namespaces."`
 	Record    recordCmd    `cmd:"" help:"Inspect and settle keys, as an operator."`
 	Bucket    bucketCmd    `cmd:"" help:"Show the time slices of the key store."`
+	Migrate   migrateCmd   `cmd:"" help:"Prepare a database for serve --store."`
 	Bench     benchCmd     `cmd:"" help:"Measure idemd against a bare gRPC server."`
 	Version   versionCmd   `cmd:"" help:"Show the version."`
 
@@ -96,7 +97,7 @@ func (p *program) Run(ctx context.Context, args []string, stdin io.Reader, stdou
 // fail says on one line what went wrong, if anything did, and returns the exit code.
 func (p *program) fail(stderr io.Writer, err error) int {
 	if err != nil && !errors.Is(err, errShown) {
-		fmt.Fprintf(stderr, "idemd: %s\n", oneLine(err.Error()))
+		fmt.Fprintf(stderr, "idemd: %s\n", oneLine(withoutPassword(err.Error())))
 	}
 	return exitCode(err)
 }

@@ -23,9 +23,11 @@ const (
 
 // serveCmd runs the server.
 type serveCmd struct {
-	GrpcAddr      string `default:"127.0.0.1:7600" placeholder:"HOST:PORT" help:"Where to serve gRPC (${default})."`
-	AdminAddr     string `default:"127.0.0.1:7601" placeholder:"HOST:PORT" help:"Where to serve /metrics and /healthz; empty: nowhere (${default})."`
-	DataDir       string `default:"idemd-data" placeholder:"DIR" help:"Directory of the store, made if it does not exist (./${default})."`
+	GrpcAddr      string  `default:"127.0.0.1:7600" placeholder:"HOST:PORT" help:"Where to serve gRPC (${default})."`
+	AdminAddr     string  `default:"127.0.0.1:7601" placeholder:"HOST:PORT" help:"Where to serve /metrics and /healthz; empty: nowhere (${default})."`
+	DataDir       *string `placeholder:"DIR" help:"Directory of the embedded store, made if it does not exist (./idemd-data)."`
+	databaseFlags `embed:""`
+	StoreConns    int    `placeholder:"N" help:"With --store: how many connections this process opens at most (four per core, at least 8)."`
 	AllowInsecure bool   `help:"Listen where other machines can connect, though there is no TLS: whoever reaches the port can claim and complete every key."`
 	LogLevel      string `enum:"debug,info,warn,error" default:"info" help:"debug (every call), info (refusals and operators' actions), warn or error (${default})."`
 	LogFormat     string `enum:"text,json" default:"text" help:"text or json, on standard error (${default})."`
@@ -33,7 +35,7 @@ type serveCmd struct {
 
 // Run is called by kong. It serves until the session's context is cancelled.
 func (c *serveCmd) Run(s *session) error {
-	if err := c.checkDataDir(); err != nil {
+	if err := c.checkStore(); err != nil {
 		return err
 	}
 	c.warn(s)
@@ -55,14 +57,33 @@ func (c *serveCmd) Run(s *session) error {
 	return err
 }
 
-func (c *serveCmd) checkDataDir() error {
-	if c.DataDir == "" {
+// checkStore checks that one store is named. What is not named is the embedded one, but an
+// empty name is not taken for that: two servers would each have a store of their own.
+func (c *serveCmd) checkStore() error {
+	switch {
+	case c.Store != nil && c.DataDir != nil:
+		return usageError("both --store and --data-dir are given: keys are either in a database or in a directory")
+	case c.Store != nil:
+		return c.databaseFlags.check()
+	case c.Region != defaultRegion || c.StoreConns != 0:
+		return usageError("--region and --store-conns are for --store")
+	}
+	dir := c.dataDir()
+	if dir == "" {
 		return usageError("--data-dir is empty: name a directory, which is made if it does not exist")
 	}
-	if info, err := os.Stat(c.DataDir); err == nil && !info.IsDir() {
-		return usageError("--data-dir %s is not a directory", c.DataDir)
+	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+		return usageError("--data-dir %s is not a directory", dir)
 	}
 	return nil
+}
+
+// dataDir is where the embedded store is.
+func (c *serveCmd) dataDir() string {
+	if c.DataDir == nil {
+		return "idemd-data"
+	}
+	return *c.DataDir
 }
 
 // warn says it aloud if other machines can connect.
@@ -76,13 +97,9 @@ func (c *serveCmd) warn(s *session) {
 
 // greet says where the server is and what to try.
 func (c *serveCmd) greet(s *session, n *node) {
-	dir, err := filepath.Abs(c.DataDir)
-	if err != nil {
-		dir = c.DataDir
-	}
 	p := &page{}
 	p.line("%s%s", servesOn, n.listener.Addr())
-	p.field("data directory", dir)
+	c.greetStore(p)
 	if n.admin != nil {
 		p.field("metrics", fmt.Sprintf("http://%s/metrics", n.admin.Addr()))
 	}
@@ -91,6 +108,20 @@ func (c *serveCmd) greet(s *session, n *node) {
 	p.line("  %s", s.command(slices.Concat([]string{"claim"}, key)...))
 	p.line("  %s", s.command(slices.Concat([]string{"complete"}, key, []string{"--outcome", "charged 42 EUR"})...))
 	_ = p.print(s.stdout) // a server whose terminal is gone still serves
+}
+
+// greetStore says where the keys are.
+func (c *serveCmd) greetStore(p *page) {
+	if c.Store != nil {
+		p.field("database", c.place())
+		p.field("region", c.Region)
+		return
+	}
+	dir, err := filepath.Abs(c.dataDir())
+	if err != nil {
+		dir = c.dataDir()
+	}
+	p.field("data directory", dir)
 }
 
 // reachBy are the flags with which a client on this machine reaches a listener.

@@ -120,7 +120,8 @@ func checkText(args, environ []string) error {
 	}
 	for _, variable := range environ {
 		if strings.HasPrefix(variable, "IDEMD_") && !utf8.ValidString(variable) {
-			return usageError("variable %+q is not valid UTF-8: give bytes as hex:…, or an outcome as @FILE", variable)
+			name, _, _ := strings.Cut(variable, "=") // its value may be a secret
+			return usageError("variable %+q is not valid UTF-8: give bytes as hex:…, or an outcome as @FILE", name)
 		}
 	}
 	return nil
