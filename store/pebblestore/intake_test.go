@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/internal/fair"
 )
 
 func queued(c class, namespace string, bytes int) *op {
@@ -119,21 +120,21 @@ func TestFullQueueRefuses(t *testing.T) {
 		o    *op
 	}{
 		"operations of a namespace": {func(in *intake) {
-			for range maxQueuedOpsNamespace {
+			for range fair.MaxOpsNamespace {
 				_ = in.put(queued(classClaim, "a", 1))
 			}
 		}, queued(classClaim, "a", 1)},
 		"bytes of a namespace": {func(in *intake) {
-			_ = in.put(queued(classClaim, "a", maxQueuedBytesNamespace))
+			_ = in.put(queued(classClaim, "a", fair.MaxBytesNamespace))
 		}, queued(classClaim, "a", 1)},
 		"operations of all": {func(in *intake) {
-			for i := range maxQueuedOps {
+			for i := range fair.MaxOps {
 				_ = in.put(queued(classClaim, fmt.Sprint(i%100), 1))
 			}
 		}, queued(classClaim, "another", 1)},
 		"bytes of all": {func(in *intake) {
 			for i := range 4 {
-				_ = in.put(queued(classClaim, fmt.Sprint(i), maxQueuedBytes/4))
+				_ = in.put(queued(classClaim, fmt.Sprint(i), fair.MaxBytes/4))
 			}
 		}, queued(classClaim, "another", 1)},
 	}
@@ -158,9 +159,9 @@ func TestFullQueueRefuses(t *testing.T) {
 
 func TestRoomComesBack(t *testing.T) {
 	in := newIntake()
-	mustPut(t, in, queued(classClaim, "a", maxQueuedBytesNamespace))
+	mustPut(t, in, queued(classClaim, "a", fair.MaxBytesNamespace))
 	in.take(nil)
-	mustPut(t, in, queued(classClaim, "a", maxQueuedBytesNamespace))
+	mustPut(t, in, queued(classClaim, "a", fair.MaxBytesNamespace))
 }
 
 func TestClosedIntakeGivesWhatItHas(t *testing.T) {
@@ -190,7 +191,7 @@ func TestWaitingOutcomesAreBounded(t *testing.T) {
 		return err
 	}
 	letGo := hold(t, s)
-	const fit = maxQueuedBytesNamespace / (store.MaxOutcomeBytes + opBytes)
+	const fit = fair.MaxBytesNamespace / (store.MaxOutcomeBytes + opBytes)
 	answers := make(chan error, fit)
 	for range fit {
 		go func() { answers <- complete(context.Background()) }()
@@ -222,7 +223,7 @@ func queuedMore(ctx context.Context, s *Store, n int) <-chan struct{} {
 	go func() {
 		for ctx.Err() == nil {
 			s.intake.mu.Lock()
-			got := s.intake.queues[classSettle].ops
+			got := s.intake.queues[classSettle].Len()
 			s.intake.mu.Unlock()
 			if got > n {
 				close(more)
@@ -239,7 +240,7 @@ func queuedMore(ctx context.Context, s *Store, n int) <-chan struct{} {
 func TestOperationsOnNamespacesAreBounded(t *testing.T) {
 	s := mustOpen(t, testOptions(vfs.NewCrashableMem()))
 	letGo := hold(t, s)
-	for range maxQueuedOpsNamespace {
+	for range fair.MaxOpsNamespace {
 		mustPut(t, s.intake, &op{
 			class: classSettle, namespace: onNamespaces, bytes: opBytes,
 			run: func(*turn) error { return nil }, done: make(chan struct{}, 1),
@@ -274,7 +275,7 @@ func TestReadingARecordIsBounded(t *testing.T) {
 	s := mustOpen(t, testOptions(vfs.NewCrashableMem()))
 	letGo := hold(t, s)
 	defer letGo()
-	for range maxQueuedOpsNamespace {
+	for range fair.MaxOpsNamespace {
 		mustPut(t, s.intake, &op{
 			class: classSettle, namespace: store.DefaultNamespace, bytes: opBytes,
 			run: func(*turn) error { return nil }, done: make(chan struct{}, 1),
@@ -301,10 +302,8 @@ func TestUnknownNamespacesAreNotQueued(t *testing.T) {
 		}
 	}
 	for c := range classes {
-		for name := range s.intake.queues[c].namespaces {
-			if name != "" {
-				t.Errorf("class %d has a queue for %q", c, name)
-			}
+		if s.intake.queues[c].Has("made-up-0") {
+			t.Errorf("class %d has a queue for a namespace that does not exist", c)
 		}
 	}
 }

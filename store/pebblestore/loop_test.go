@@ -58,7 +58,7 @@ func TestAbandonedOperationHasNoEffect(t *testing.T) {
 func waitQueued(s *Store, c class, n int) {
 	for {
 		s.intake.mu.Lock()
-		got := s.intake.queues[c].ops
+		got := s.intake.queues[c].Len()
 		s.intake.mu.Unlock()
 		if got >= n {
 			return

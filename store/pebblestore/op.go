@@ -14,7 +14,6 @@ type op struct {
 	// run decides and writes to the turn; only the loop calls it. Its error is the answer.
 	run func(*turn) error
 
-	next  *op // in the intake
 	state atomic.Int32
 	err   error
 	done  chan struct{} // gets one value once err and what run has set are final

@@ -35,7 +35,10 @@ func TestNothingIsAnsweredThatAFailoverCanLose(t *testing.T) {
 	reader := open(t, dsn, opts)
 	defer closeStore(t, reader)
 	for name, ask := range map[string]func(ctx context.Context) error{
-		"lookup":  func(ctx context.Context) error { _, err := reader.Lookup(ctx, store.LookupRequest{Key: key}); return err },
+		"lookup": func(ctx context.Context) error {
+			_, err := reader.Lookup(ctx, store.LookupRequest{Key: key})
+			return err
+		},
 		"inspect": func(ctx context.Context) error { _, err := reader.InspectRecord(ctx, key); return err },
 		"claim": func(ctx context.Context) error {
 			_, err := reader.Claim(ctx, store.ClaimRequest{Key: key, AttemptID: "b"})

@@ -34,7 +34,7 @@ func (s *Store) claimIn(ctx context.Context, ns *store.Namespace, req store.Clai
 	}
 	if query, ok := newClaimQuery(ns, &req, s.clock.estimate(), s.wall()); ok {
 		t.quick = func(ctx context.Context) (found, bool, error) {
-			f, err := s.batches.claims[ns.Tier].do(ctx, t.digest, len(query.key), query)
+			f, err := s.batches.claims[ns.Tier].do(ctx, &t, 0, query)
 			return f, false, err
 		}
 	}

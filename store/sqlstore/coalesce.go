@@ -7,14 +7,18 @@ import (
 	"sync"
 
 	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/internal/fair"
 )
 
 const (
 	// batchesAtOnce is how many batches of a kind are on their way. While they are, those
 	// that come wait for the next, which is the larger the more there is to do.
 	batchesAtOnce = 2
-	// maxBatchBytes bounds what a batch carries, beyond one operation.
+	// maxBatchBytes bounds what a batch carries, beyond its last operation.
 	maxBatchBytes = 1 << 20
+	// operationBytes is what an operation takes in the queue and in a batch, about, without
+	// its outcome.
+	operationBytes = 512
 )
 
 // coalescer gathers operations of one kind into batches. An operation that comes while
@@ -27,7 +31,7 @@ type coalescer[Q, A any] struct {
 	limit int
 
 	mu      sync.Mutex
-	waiting []*operation[Q, A]
+	waiting fair.Queue[*operation[Q, A]]
 	running int
 	closed  bool
 	ended   sync.WaitGroup
@@ -49,11 +53,12 @@ func newCoalescer[Q, A any](limit int, run func([]*operation[Q, A])) *coalescer[
 	return &coalescer[Q, A]{run: run, limit: limit}
 }
 
-// do carries out one operation. When ctx ends first it may still be carried out.
-func (c *coalescer[Q, A]) do(ctx context.Context, digest store.KeyDigest, size int, query Q) (answer A, err error) {
-	op := &operation[Q, A]{digest: digest, bytes: size, query: query, done: make(chan struct{})}
-	if !c.add(op) {
-		return answer, errClosed
+// do carries out one operation on a key, which takes so many bytes beside what each takes.
+// When ctx ends first it may still be carried out. It is refused when too many wait.
+func (c *coalescer[Q, A]) do(ctx context.Context, t *task, size int, query Q) (answer A, err error) {
+	op := &operation[Q, A]{digest: t.digest, bytes: size + operationBytes, query: query, done: make(chan struct{})}
+	if err := c.add(t.key.Namespace, op); err != nil {
+		return answer, err
 	}
 	select {
 	case <-op.done:
@@ -63,19 +68,21 @@ func (c *coalescer[Q, A]) do(ctx context.Context, digest store.KeyDigest, size i
 	}
 }
 
-// add queues an operation, unless the coalescer is closed.
-func (c *coalescer[Q, A]) add(op *operation[Q, A]) bool {
+// add queues an operation, unless the coalescer is closed or full.
+func (c *coalescer[Q, A]) add(namespace string, op *operation[Q, A]) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return false
+		return errClosed
 	}
-	c.waiting = append(c.waiting, op)
+	if err := c.waiting.Put(namespace, op.bytes, op); err != nil {
+		return err
+	}
 	if c.running < batchesAtOnce {
 		c.running++
 		c.ended.Go(c.work)
 	}
-	return true
+	return nil
 }
 
 // work carries out batches until nothing waits.
@@ -92,23 +99,17 @@ func (c *coalescer[Q, A]) work() {
 	}
 }
 
-// take returns the operations that have waited longest, as many as one batch may have.
-func (c *coalescer[Q, A]) take() []*operation[Q, A] {
+// take returns the operations whose turn it is, as many as one batch may have.
+func (c *coalescer[Q, A]) take() (taken []*operation[Q, A]) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n, size := 0, 0
-	for n < min(len(c.waiting), c.limit) {
-		if size += c.waiting[n].bytes; n > 0 && size > maxBatchBytes {
-			break
-		}
-		n++
+	for size := 0; c.waiting.Len() > 0 && len(taken) < c.limit && size < maxBatchBytes; {
+		op, bytes := c.waiting.Pop()
+		taken, size = append(taken, op), size+bytes
 	}
-	if n == 0 {
+	if taken == nil {
 		c.running--
-		return nil
 	}
-	taken := slices.Clone(c.waiting[:n])
-	c.waiting = slices.Delete(c.waiting, 0, n)
 	return taken
 }
 

@@ -25,9 +25,9 @@ func (f found) record() *store.Record {
 	return f.row.rec
 }
 
-// find reads the row of a key, without events, together with others' (4).
-func (s *Store) find(ctx context.Context, tier store.Tier, digest store.KeyDigest) (found, error) {
-	return s.batches.finds[tier].do(ctx, digest, 0, struct{}{})
+// find reads the row of a task's key, without events, together with others' (4).
+func (s *Store) find(ctx context.Context, t *task) (found, error) {
+	return s.batches.finds[t.tier].do(ctx, t, 0, struct{}{})
 }
 
 // runFinds carries out a batch of reads.

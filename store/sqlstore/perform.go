@@ -83,7 +83,7 @@ func (s *Store) try(ctx context.Context, t task) (done bool, err error) {
 	if t.quick != nil {
 		f, done, err = t.quick(ctx)
 	} else {
-		f, err = s.find(ctx, t.tier, t.digest)
+		f, err = s.find(ctx, &t)
 	}
 	if done || err != nil {
 		return done, err

@@ -30,6 +30,7 @@ type stage struct {
 	dsn    string
 	timing Timing
 	rate   float64
+	began  time.Time
 	conn   *pgx.Conn // for the test's own statements
 	gates  *pgx.Conn // holds gates shut
 	stores []*Store
@@ -78,17 +79,15 @@ BEGIN
 END $$;
 `
 
-var stageClock = SQLClock{Now: "stage_now()", Running: "stage_running()"}
-
 func newStage(t testing.TB, timing Timing) *stage {
 	return newStageOn(t, pgtest.Shared(t).NewDatabase(t), timing, 1)
 }
 
 func newStageOn(t testing.TB, dsn string, timing Timing, rate float64) *stage {
 	t.Helper()
-	g := &stage{TB: t, dsn: dsn, timing: timing, rate: rate, conn: dial(t, dsn), gates: dial(t, dsn)}
+	g := &stage{TB: t, dsn: dsn, timing: timing, rate: rate, began: time.Now(), conn: dial(t, dsn), gates: dial(t, dsn)}
 	execute(t, g.conn, "SET TimeZone = 'UTC'")
-	execute(t, g.conn, fmt.Sprintf(stageSQL, time.Now().UTC().Format("2006-01-02 15:04:05.999999+00"), rate))
+	execute(t, g.conn, fmt.Sprintf(stageSQL, g.began.UTC().Format("2006-01-02 15:04:05.999999+00"), rate))
 	// A quarter of an hour that has just begun to be past the window of any timing.
 	now := g.now()
 	g.shift(bucketAt(store.TierHour, now).next().start + (6 * time.Minute).Microseconds() - now)
@@ -104,12 +103,21 @@ func newStageOn(t testing.TB, dsn string, timing Timing, rate float64) *stage {
 }
 
 func (g *stage) options() Options {
-	return Options{Timing: g.timing, MaintainEvery: -1, Clock: stageClock, MaxBatch: 512, Wall: g.wall}
+	return Options{
+		Timing: g.timing, MaintainEvery: -1, MaxBatch: 512, Wall: g.wall,
+		Monotonic: func() time.Duration { return time.Duration(float64(time.Since(g.began)) * g.rate) },
+		Clock:     SQLClock{Now: "stage_now()", Running: "stage_running()", Rate: g.rate},
+	}
 }
 
 // wall is the replicas' wall clock.
-func (g *stage) wall() time.Time {
-	return timeOf(time.Now().UnixMicro() + g.shifted.Load() + g.wallAhead.Load())
+func (g *stage) wall() time.Time { return timeOf(g.estimate() + g.wallAhead.Load()) }
+
+// estimate is the stage's clock, as long as the machine's goes evenly.
+func (g *stage) estimate() int64 {
+	now := time.Now()
+	faster := float64(now.Sub(g.began)) * (g.rate - 1)
+	return now.Add(time.Duration(faster)).UnixMicro() + g.shifted.Load()
 }
 
 // with are run-time parameters of a store's sessions.
@@ -444,7 +452,7 @@ func dam[Q, A any](c *coalescer[Q, A]) (open func()) {
 	return sync.OnceFunc(func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.running -= batchesAtOnce; len(c.waiting) > 0 {
+		if c.running -= batchesAtOnce; c.waiting.Len() > 0 {
 			c.running++
 			c.ended.Go(c.work)
 		}
@@ -454,7 +462,7 @@ func dam[Q, A any](c *coalescer[Q, A]) (open func()) {
 func waitingIn[Q, A any](c *coalescer[Q, A]) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.waiting)
+	return c.waiting.Len()
 }
 
 // Statements, by their text.

@@ -179,7 +179,7 @@ func (s *Store) settleTask(ctx context.Context, key store.Key, invalid error) (t
 // if it is in progress under this fence. If it is not, the row is read.
 func (s *Store) quickly(batch settleBatches, t task, query settleQuery, answer func(settled)) func(context.Context) (found, bool, error) {
 	return func(ctx context.Context) (found, bool, error) {
-		got, err := batch[t.tier].do(ctx, t.digest, len(query.outcome), query)
+		got, err := batch[t.tier].do(ctx, &t, len(query.outcome), query)
 		if err != nil {
 			return found{}, false, err
 		}
@@ -187,7 +187,7 @@ func (s *Store) quickly(batch settleBatches, t task, query settleQuery, answer f
 			answer(got)
 			return found{}, true, nil
 		}
-		f, err := s.find(ctx, t.tier, t.digest)
+		f, err := s.find(ctx, &t)
 		return f, false, err
 	}
 }
