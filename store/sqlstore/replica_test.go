@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/sqlstore/pgtest"
@@ -80,14 +81,30 @@ func (r *rig) replica() *Store {
 	r.must(err)
 	pool, d, err := connect(r.t.Context(), r.dsn, opts)
 	r.must(err)
-	clock := newDBClock(opts)
+	s := r.storeOn(opts, pool, d)
+	r.catchUp(s)
+	return s
+}
+
+// replicaWith is a replica of a dialect that is not the server's, whose session parameters the
+// server would not know.
+func (r *rig) replicaWith(d dialect) *Store {
+	r.t.Helper()
+	opts, err := r.opts.withDefaults()
+	r.must(err)
+	pool, err := pgxpool.New(r.t.Context(), r.dsn)
+	r.must(err)
+	return r.storeOn(opts, pool, d)
+}
+
+func (r *rig) storeOn(opts Options, pool *pgxpool.Pool, d dialect) *Store {
+	clock := &dbClock{maxOffset: opts.Timing.MaxOffset.Microseconds()}
 	t := texts{region: opts.Region, clock: opts.Clock}
 	s := &Store{opts: opts, pool: pool, dialect: d, texts: t, clock: clock, catalog: newCatalog(pool, t, clock, opts.Logger)}
 	s.seal = newSealer(pool, d, opts, clock, s.catalog)
 	s.ending, s.end = context.WithCancel(context.Background())
 	s.batches = s.newBatches()
 	r.t.Cleanup(func() { r.must(s.Close()) })
-	r.catchUp(s)
 	return s
 }
 
