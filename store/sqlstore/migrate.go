@@ -47,9 +47,9 @@ type migration struct {
 }
 
 var (
-	// ErrSchemaOlder: the database has not been prepared for this release.
+	// ErrSchemaOlder says that the database has not been prepared for this release.
 	ErrSchemaOlder = errors.New("the database's schema is older than this release needs")
-	// ErrSchemaNewer: the database has been prepared for a release that this one cannot share
+	// ErrSchemaNewer says that the database has been prepared for a release that this one cannot share
 	// it with.
 	ErrSchemaNewer = errors.New("the database's schema is newer than this release can work with")
 )
