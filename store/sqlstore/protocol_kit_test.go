@@ -43,7 +43,8 @@ type stage struct {
 
 // stageSQL: idemd.skew puts a session's clock off. idemd.gate names the gate at which a
 // session's statements wait inside, between their snapshot and their first write, while the
-// test holds it; idemd.late says that the running time is read behind the gate.
+// test holds it; idemd.late says that the running time is read behind the gate. With
+// idemd.dawdle some wait there by themselves, that many seconds at most.
 const stageSQL = `
 CREATE SEQUENCE stage_shift MINVALUE -9000000000000000 START 0;
 SELECT setval('stage_shift', 0);
@@ -67,7 +68,11 @@ DECLARE
   gate int := coalesce(nullif(current_setting('idemd.gate', true), ''), '0')::int;
   quarter int := floor(extract(epoch from stage_now()) / 900)::int;
   running timestamptz := stage_clock(clock_timestamp());
+  longest float := coalesce(nullif(current_setting('idemd.dawdle', true), ''), '0')::float;
 BEGIN
+  IF random() < 4 * longest THEN
+    PERFORM pg_sleep(random() * longest);
+  END IF;
   IF gate <> 0 THEN
     PERFORM pg_advisory_lock_shared(gate, quarter);
     PERFORM pg_advisory_unlock_shared(gate, quarter);
