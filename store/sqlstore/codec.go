@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/idemd/idemd/proto/idemd/v1"
@@ -150,15 +149,6 @@ func optionalUS(t time.Time) *int64 {
 	}
 	v := t.UnixMicro()
 	return &v
-}
-
-// scanRecord reads recordColumns and then the targets of further columns.
-func scanRecord(rows pgx.Row, more ...any) (*stored, error) {
-	var s stored
-	if err := rows.Scan(append(s.targets(), more...)...); err != nil {
-		return nil, err
-	}
-	return &s, nil
 }
 
 // args are the values of rowColumns.
