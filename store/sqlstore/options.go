@@ -60,7 +60,18 @@ func (t Timing) window() time.Duration {
 
 // SQLClock are two SQL expressions of type timestamptz. Now is when the transaction began,
 // Running the time at which it is evaluated.
-type SQLClock struct{ Now, Running string }
+type SQLClock struct {
+	Now, Running string
+	// Rate is how much faster than real time they go. Zero: one. Sessions' timeouts are in
+	// real time.
+	Rate float64
+}
+
+// inRealTime are the options with a timing that is not the clock's but real.
+func (o Options) inRealTime() Options {
+	o.Timing.MaxStatement = time.Duration(float64(o.Timing.MaxStatement) / o.Clock.Rate)
+	return o
+}
 
 // us is an expression for the microseconds of an expression for an instant.
 func us(instant string) string {
@@ -96,6 +107,7 @@ func (o Options) withDefaults() (Options, error) {
 	setDefault(&o.Timing.MaxOffset, 500*time.Millisecond)
 	setDefault(&o.MaintainEvery, 10*time.Second)
 	setDefault(&o.Clock.Now, "now()")
+	setDefault(&o.Clock.Rate, 1)
 	setDefault(&o.Clock.Running, "clock_timestamp()")
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
