@@ -21,10 +21,10 @@ import (
 // server's hint, and for no more than a tenth of the calls and one a second. What operators
 // do is sent once.
 //
-// Operations on keys that are asked for at once share the messages of one stream, a session,
-// where the server has them: a call of its own costs more. It is opened when two are in
-// flight, and replaced every minute. A lone operation is a call, as are a Claim with a wait,
-// one with a large outcome and one whose context has outgoing metadata.
+// Operations on keys share the messages of one stream, a session, where the server has them:
+// a call of its own costs each more, also a lone one. It is opened once operations come within
+// a second of one another, and replaced every minute. A Claim with a wait stays a call, and so
+// does what has a large outcome or a context with outgoing metadata.
 //
 // Errors are those of [store.Store]: a refusal is a [*store.Error] that unwraps to one of
 // package store's sentinels, and to the gRPC error if there was one. A server that cannot

@@ -35,12 +35,8 @@ type scripted struct {
 	opened   int            // sessions
 }
 
-func (s *scripted) Claim(ctx context.Context, m *pb.ClaimRequest) (*pb.ClaimResponse, error) {
+func (s *scripted) Claim(_ context.Context, m *pb.ClaimRequest) (*pb.ClaimResponse, error) {
 	s.count(m)
-	if m.GetKey().GetId() == "busy" {
-		<-ctx.Done()
-		return nil, status.FromContextError(ctx.Err()).Err()
-	}
 	s.mu.Lock()
 	s.calls++
 	s.mu.Unlock()
@@ -121,7 +117,7 @@ func (s *scripted) answers(m *pb.SessionRequest) (answers []*pb.SessionAnswer) {
 	return answers
 }
 
-// sessionRig is a client of a scripted server, with a call in flight that keeps it busy.
+// sessionRig is a client of a scripted server.
 type sessionRig struct {
 	*testing.T
 	*scripted
@@ -150,12 +146,6 @@ func scriptedly(t *testing.T, session func(*scripted) func(pb.IdempotencyService
 			t.Fatal(err)
 		}
 		defer r.client.Close()
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		go func() {
-			_, _ = r.client.Claim(ctx, store.ClaimRequest{Key: store.Key{Namespace: "default", ID: "busy"}, AttemptID: "busy"})
-		}()
-		synctest.Wait()
 		test(r)
 	})
 }
@@ -169,10 +159,10 @@ func (r *sessionRig) claim(ctx context.Context) error {
 	return err
 }
 
-// opens makes a claim that has a session opened.
+// opens makes two claims, which have a session opened.
 func (r *sessionRig) opens() {
 	r.Helper()
-	if err := r.claim(r.Context()); err != nil {
+	if err := errors.Join(r.claim(r.Context()), r.claim(r.Context())); err != nil {
 		r.Fatal(err)
 	}
 	synctest.Wait()
@@ -215,17 +205,34 @@ func TestWhatGoesByASession(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// A lone caller has nobody to share a session with.
-func TestLoneOperationsAreCalls(t *testing.T) {
-	d := &fakeConn{err: status.Error(codes.InvalidArgument, "sent")}
-	c := New(d) // it cannot stream
+// For what is asked now and then no session is opened.
+func TestRareOperationsAreCalls(t *testing.T) {
+	scriptedly(t, granting, func(r *sessionRig) {
+		for range 5 {
+			r.claims(1)
+			time.Sleep(opensWithin)
+		}
+		if _, opened := r.was(); opened != 0 {
+			r.Errorf("%d sessions were opened", opened)
+		}
+		r.opens()
+		time.Sleep(opensWithin)
+		r.claims(0)
+	})
+}
+
+// A connection that cannot stream has calls.
+func TestConnectionThatCannotStream(t *testing.T) {
+	cc := &fakeConn{err: status.Error(codes.InvalidArgument, "sent")} // one that panics
+	c := New(cc)
 	for range 3 {
 		if _, err := c.Lookup(t.Context(), store.LookupRequest{Key: key}); !errors.Is(err, store.ErrInvalidArgument) {
 			t.Errorf("got %v", err)
 		}
 	}
-	if c.keys.sessions.failures != 0 || len(d.called) != 3 {
-		t.Errorf("a session was tried; called %v", d.called)
+	c.keys.sessions.running.Wait()
+	if s := c.keys.sessions; !s.unserved || s.failures != 1 || len(cc.called) != 3 {
+		t.Errorf("%d failures; called %v", s.failures, cc.called)
 	}
 }
 
@@ -236,7 +243,7 @@ func TestServerWithoutSessions(t *testing.T) {
 			if err := r.claim(r.Context()); err != nil {
 				r.Fatal(err)
 			}
-			time.Sleep(10 * time.Minute)
+			time.Sleep(opensWithin - 1)
 		}
 		if calls, opened := r.was(); calls != 5 || opened != 1 {
 			r.Errorf("%d calls, and %d sessions were tried", calls, opened)
@@ -279,7 +286,7 @@ func TestSessionsBreakOff(t *testing.T) {
 					if err := r.claim(r.Context()); err != nil {
 						r.Fatal(err)
 					}
-					time.Sleep(time.Second)
+					time.Sleep(opensWithin - 1)
 				}
 				again := 0
 				for attempt, n := range r.attempts {

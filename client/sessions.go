@@ -40,9 +40,10 @@ type sessions struct {
 	notUntil time.Time
 }
 
-// get returns the session; nil if there is none yet.
-func (p *sessions) get() *session {
-	if s := p.current.Load(); s != nil {
+// get returns the session. If there is none, it returns nil, and has one opened if that is
+// worth it.
+func (p *sessions) get(worth bool) *session {
+	if s := p.current.Load(); s != nil || !worth {
 		return s
 	}
 	p.mu.Lock()

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/idemd/idemd/client"
@@ -17,64 +16,44 @@ import (
 	"github.com/idemd/idemd/store/storetest"
 )
 
-// busy is a connection that keeps one call in flight, so that what its client asks for
-// beside goes by a session. It counts what does not, although it could.
-type busy struct {
+// countedConn is a connection that counts the calls of what could go by a session.
+type countedConn struct {
 	grpc.ClientConnInterface
-	kept  chan struct{} // closed when the call is in flight
 	calls atomic.Int64
 }
 
-const keptID = "the call that keeps the connection busy"
-
-func (b *busy) Invoke(ctx context.Context, method string, m, reply any, opts ...grpc.CallOption) error {
-	if keyOf(m).ID == keptID {
-		close(b.kept)
-		<-ctx.Done()
-		return status.FromContextError(ctx.Err()).Err()
-	}
+func (c *countedConn) Invoke(ctx context.Context, method string, m, reply any, opts ...grpc.CallOption) error {
 	claim, _ := m.(*pb.ClaimRequest)
 	if strings.HasPrefix(method, "/idemd.v1.IdempotencyService/") && claim.GetWait() == nil && proto.Size(m.(proto.Message)) < 16<<10 {
-		b.calls.Add(1)
+		c.calls.Add(1)
 	}
-	return b.ClientConnInterface.Invoke(ctx, method, m, reply, opts...)
+	return c.ClientConnInterface.Invoke(ctx, method, m, reply, opts...)
 }
 
-// bySession returns a client whose operations go by a session, and its connection. It is
-// for a test that has no bubble, or awaits in it that the session is open.
-func (r *rig) bySession(conn grpc.ClientConnInterface) (*client.Client, *busy) {
-	r.Helper()
-	b := &busy{ClientConnInterface: conn, kept: make(chan struct{})}
-	c := client.New(b)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_, _ = c.Lookup(ctx, store.LookupRequest{Key: store.Key{Namespace: "default", ID: keptID}}) // ends with ctx
-	}()
-	r.Cleanup(func() {
-		cancel()
-		<-ended
-		_ = c.Close() // never fails
-	})
-	<-b.kept
+// bySession returns a client whose session is open, and its connection. It is for tests
+// without a bubble.
+func bySession(t testing.TB, conn grpc.ClientConnInterface) (*client.Client, *countedConn) {
+	t.Helper()
+	counted := &countedConn{ClientConnInterface: conn}
+	c := client.New(counted)
+	t.Cleanup(func() { _ = c.Close() }) // never fails
 	for opened := false; !opened; {
-		before := b.calls.Load()
-		_, _ = c.Lookup(ctx, store.LookupRequest{Key: store.Key{Namespace: "default", ID: "is it open?"}}) // not found
-		opened = b.calls.Load() == before
+		before := counted.calls.Load()
+		_, _ = c.Lookup(context.Background(), store.LookupRequest{Key: store.Key{Namespace: "default", ID: "is it open?"}}) // not found
+		opened = counted.calls.Load() == before
 	}
-	b.calls.Store(0)
-	return c, b
+	counted.calls.Store(0)
+	return c, counted
 }
 
 // overASession is overTheWire, by a session.
 func overASession(inner storetest.Factory) storetest.Factory {
 	return func(t testing.TB) *storetest.Instance {
 		local := inner(t)
-		var all []*busy
+		var all []*countedConn
 		serve := func() (*rig, store.Backend) {
 			r := newRig(t, local.Backend)
-			c, b := r.bySession(r.connect())
+			c, b := bySession(t, r.connect())
 			all = append(all, b)
 			return r, wire{c, local.Backend}
 		}
