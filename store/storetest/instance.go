@@ -22,6 +22,9 @@ type Instance struct {
 	// AttemptsHidden says that inspected and listed records show no attempt ids, as over
 	// the wire.
 	AttemptsHidden bool
+	// RetentionLag is how long after a change of a namespace's retention an intent may still be
+	// granted under the old one, by a process that has not heard of the change.
+	RetentionLag time.Duration
 	// Reopen closes the store cleanly, opens it again on the same data and the same
 	// Clock, and replaces Backend. It is nil if the store keeps nothing.
 	Reopen func()

@@ -333,7 +333,7 @@ func (m *machine) policy(t *rapid.T, key store.Key) {
 	switch rapid.SampledFrom([]string{"retention", "hold", "floor", "limits"}).Draw(t, "policy") {
 	case "retention":
 		retention := rapid.SampledFrom([]time.Duration{2 * time.Minute, 10 * time.Minute, time.Hour}).Draw(t, "retention")
-		ns = ns.setRetention(retention, m.model.now)
+		ns = ns.setRetention(retention, m.model.now.add(m.inst.RetentionLag))
 	case "hold":
 		ns.hold = !ns.hold
 	case "floor":

@@ -138,7 +138,7 @@ func (s *Scripted) Close() {
 func Factory(t testing.TB) *storetest.Instance {
 	t.Helper()
 	s := New(t, 1)
-	instance := &storetest.Instance{Backend: s.Stores[0], Clock: s.Clock}
+	instance := &storetest.Instance{Backend: s.Stores[0], Clock: s.Clock, RetentionLag: sqlstore.RetentionLag}
 	instance.Reopen = func() {
 		s.Close()
 		s.Open()
