@@ -54,4 +54,28 @@
 //     and nothing is granted if those from before the previous bucket's have not.
 //  10. The database's clock decides. A replica's own only chooses which statement to send. A
 //     database clock that shows a time further back than clocks may be apart is not believed.
+//
+// # What the tests leave out
+//
+// Each guard has a name under which a build with the tag "seeded" leaves it out, and a test that
+// must notice (.ci/seeded-sql). Most are not found by chance: the test holds a statement at the
+// one moment that matters.
+//
+//	guard          what is left out                            noticed by
+//	claim-marker   the marker in front of a claim (3)          TestRaceAtBucketEnd, TestProtocolStraddlerMeetsMarker
+//	move-marker    the marker beside a move (6)                TestProtocolReleasedKeyMovesPastStraddler
+//	older-buckets  a claim looks into older buckets (1)        TestProtocolOlderBucketsAreSearched
+//	time-in-home   a claim's time is in home (1)               TestProtocolReplicaClockOff
+//	running        ... and not longer than D ago (1)           TestProtocolStraddlerJumpsTwoBuckets
+//	window         G is more than 2 D (3)                      TestProtocolWindowCoversTheLongestTransaction
+//	seal           old transactions have ended (9)             TestProtocolSealOfIdleTransaction, TestProtocolSealOfWaitingCommit
+//	snapshot       ... before the snapshot is taken (9)        TestProtocolSealAndSnapshotAtStricterLevels
+//	next-bucket    a reading looks into the next bucket (4)    TestProtocolNextBucketIsSearched
+//	searched       ... and into all up to its own time (4)     TestProtocolReplicaClockOff
+//	decide-again   a write decides on the locked row (5)       TestProtocolDecidedAgainOnTheLockedRow
+//	one-row        a move inserts, or nothing is moved (6)     TestProtocolMoveIsWholeOrNothing
+//	attempt-limit  Complete ends at the attempt's limit (7)    TestProtocolLateCompleteThenDrop
+//	lock-order     rows are locked in one order (8)            TestProtocolLocksInOneOrder
+//	clock-floor    a clock that stepped back (10)              TestProtocolDatabaseClockStepsBack
+//	move-live      what is live leaves a bucket before a drop  TestProtocolLiveRowsMoveBeforeDrop
 package sqlstore
