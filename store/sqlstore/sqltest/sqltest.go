@@ -34,27 +34,37 @@ var schemas atomic.Int64
 
 // newSchema makes an empty schema, which is to a store what a database is and much cheaper,
 // and returns its connection string. It goes with the server.
-func newSchema(t testing.TB) (dsn string, conn *pgx.Conn) {
+func newSchema(t testing.TB) (dsn string) {
 	t.Helper()
 	name := fmt.Sprintf("scripted_%d", schemas.Add(1))
 	dsn = pgtest.Shared(t).DSN("postgres") + "&search_path=" + name
+	conn := dial(t, dsn)
+	if _, err := conn.Exec(t.Context(), "CREATE SCHEMA "+name); err != nil {
+		t.Fatal(err)
+	}
+	return dsn
+}
+
+func dial(t testing.TB, dsn string) *pgx.Conn {
+	t.Helper()
 	conn, err := pgx.Connect(t.Context(), dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	if _, err := conn.Exec(t.Context(), "CREATE SCHEMA "+name); err != nil {
-		t.Fatal(err)
-	}
-	return dsn, conn
+	return conn
 }
 
-// New makes an empty database and opens so many stores on it, whose clock stands at
-// [storetest.Start]. The test's end closes them.
+// New makes an empty database on PostgreSQL and opens so many stores on it, whose clock stands
+// at [storetest.Start]. The test's end closes them.
 func New(t testing.TB, stores int) *Scripted {
 	t.Helper()
-	dsn, conn := newSchema(t)
-	s := &Scripted{Clock: storetest.NewClock(), Stores: make([]*sqlstore.Store, stores), t: t, dsn: dsn, conn: conn}
+	return newOn(t, newSchema(t), stores)
+}
+
+func newOn(t testing.TB, dsn string, stores int) *Scripted {
+	t.Helper()
+	s := &Scripted{Clock: storetest.NewClock(), Stores: make([]*sqlstore.Store, stores), t: t, dsn: dsn, conn: dial(t, dsn)}
 	steady := store.NewSteadyClock(s.Clock, time.Time{})
 	s.execute("CREATE TABLE test_clock (at timestamptz NOT NULL)")
 	s.execute("INSERT INTO test_clock VALUES ($1)", steady.Now())
@@ -134,15 +144,24 @@ func (s *Scripted) Close() {
 	}
 }
 
-// Factory makes instances of one store each.
+// Factory makes instances of one store each on PostgreSQL.
 func Factory(t testing.TB) *storetest.Instance {
 	t.Helper()
-	s := New(t, 1)
-	instance := &storetest.Instance{Backend: s.Stores[0], Clock: s.Clock, RetentionLag: sqlstore.RetentionLag}
-	instance.Reopen = func() {
+	return instance(New(t, 1))
+}
+
+// CockroachFactory does on the cluster that [pgtest.Cockroach] names.
+func CockroachFactory(t testing.TB) *storetest.Instance {
+	t.Helper()
+	return instance(newOn(t, pgtest.Cockroach(t), 1))
+}
+
+func instance(s *Scripted) *storetest.Instance {
+	i := &storetest.Instance{Backend: s.Stores[0], Clock: s.Clock, RetentionLag: sqlstore.RetentionLag}
+	i.Reopen = func() {
 		s.Close()
 		s.Open()
-		instance.Backend = s.Stores[0]
+		i.Backend = s.Stores[0]
 	}
-	return instance
+	return i
 }
