@@ -35,6 +35,8 @@
 // The wire:
 //
 //   - client.go: [Client] and how it talks to the server; dial.go: [Dial] and its defaults.
+//   - sharing.go: what goes by a session and what by calls; sessions.go: when one is opened;
+//     session.go: the stream.
 //   - retry.go: how a call is sent again, within a budget.
 //   - operations.go: the five operations on keys; operator.go: records, namespaces, buckets.
 package client

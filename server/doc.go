@@ -5,6 +5,8 @@
 //
 //   - server.go: [Config], [Server], Serve and Shutdown; options.go: the limits of gRPC.
 //   - keys.go, admin.go: the two services, thin: read the message, validate, ask, answer.
+//   - session.go: many operations on one stream; session_operation.go: each goes through what its
+//     call would; session_workers.go, session_outbox.go: who carries them out and who answers.
 //   - receive.go: how requests are read, and how many at once; door.go: how many connections.
 //   - asking*.go: how the backend is asked, and how long a request was held before.
 //   - counted.go, metrics*.go: what is counted, and the meaning of each label.
