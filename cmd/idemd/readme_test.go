@@ -11,12 +11,14 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/idemd/idemd/store/sqlstore/pgtest"
 )
 
 // The README marks what is tested with a comment in the line before a code block, which
-// no reader sees: `<!-- tour -->` for commands with their output, `<!-- compile -->` for
+// no reader sees: `<!-- tour -->` for commands with their output, `<!-- database -->` for those with a database, `<!-- compile -->` for
 // Go programs, `<!-- script -->` for a script that cron starts.
-var readmeBlock = regexp.MustCompile("(?m)^<!-- (tour|compile|script) -->\n```[a-z]+\n((?:[^`]|`[^`])*?)^```$")
+var readmeBlock = regexp.MustCompile("(?m)^<!-- (tour|database|compile|script) -->\n```[a-z]+\n((?:[^`]|`[^`])*?)^```$")
 
 func readmeBlocks(t *testing.T, kind string) []string {
 	t.Helper()
@@ -39,11 +41,23 @@ func readmeBlocks(t *testing.T, kind string) []string {
 // TestReadmeTour runs the commands of the README in one shell, against a server on free
 // ports, and compares what they print.
 func TestReadmeTour(t *testing.T) {
-	sh := startShell(t)
-	for _, block := range readmeBlocks(t, "tour") {
+	startShell(t).tour(t, readmeBlocks(t, "tour"), strings.NewReplacer())
+}
+
+// TestReadmeDatabase does with those that have a database.
+func TestReadmeDatabase(t *testing.T) {
+	t.Setenv("IDEMD_STORE", pgtest.Shared(t).NewDatabase(t))
+	ports := strings.NewReplacer("127.0.0.1:7611", freeAddr(t), "127.0.0.1:7612", freeAddr(t))
+	startShell(t).tour(t, readmeBlocks(t, "database"), ports)
+}
+
+// tour types the commands, with other ports.
+func (s *shell) tour(t *testing.T, blocks []string, ports *strings.Replacer) {
+	t.Helper()
+	for _, block := range blocks {
 		for _, step := range strings.Split(block, "$ ")[1:] {
 			command, want, _ := strings.Cut(step, "\n")
-			got := sh.run(t, command, want)
+			got := s.run(t, ports.Replace(command), want)
 			if shape(got) != shape(want) {
 				t.Errorf("$ %s\ngot:\n%s\nthe README has:\n%s", command, got, want)
 			}
@@ -55,7 +69,7 @@ func TestReadmeTour(t *testing.T) {
 var shapes = []struct{ pattern, with string }{
 	{` --addr 127\.0\.0\.1:\d+`, ``},
 	{`127\.0\.0\.1:\d+`, `ADDR`},
-	{`(data directory  ).*`, `${1}DIR`},
+	{`((?:data directory|database)  ).*`, `${1}PLACE`},
 	{`\d{4}-\d\d-\d\dT[0-9:.]+Z`, `TIME`},
 	{`\b\d{16}\b`, `FENCE`},
 	{`(age +|in |after +)[0-9a-zµ.]+s\b`, `${1}DURATION`},
@@ -104,7 +118,7 @@ func startShell(t *testing.T) *shell {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		fmt.Fprintln(stdin, "kill -9 $! 2>/dev/null; exit")
+		fmt.Fprintln(stdin, "kill -9 $! $(jobs -p) 2>/dev/null; exit")
 		_ = stdin.Close()
 		_ = cmd.Wait()
 	})
