@@ -86,6 +86,11 @@ func (s *session) ask(ctx context.Context, operation *pb.SessionOperation) (*pb.
 	}
 }
 
+// sizeOf is about how many bytes an operation takes: what can be large is an outcome.
+func sizeOf(operation *pb.SessionOperation) int {
+	return 512 + proto.Size(operation.GetComplete().GetOutcome())
+}
+
 func (s *session) enter(a *asked) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,7 +99,7 @@ func (s *session) enter(a *asked) bool {
 	}
 	s.last++
 	a.operation.Id = s.last
-	a.size = proto.Size(a.operation)
+	a.size = sizeOf(a.operation)
 	s.open[s.last] = a
 	s.queue = append(s.queue, a)
 	s.waiting++

@@ -534,16 +534,12 @@ func TestCloseEndsTheSession(t *testing.T) {
 		conn := r.client.conn
 		r.client.conn = nil // as if it were the caller's
 		start := time.Now()
-		closed := make(chan error)
+		closed := make(chan error, 1)
 		time.AfterFunc(time.Second/2, func() { closed <- r.client.Close() })
-		go func() {
-			if err := <-closed; err != nil {
-				r.Error(err)
-			}
-			close(closed)
-		}()
 		r.claims(0)
-		<-closed
+		if err := <-closed; err != nil {
+			r.Error(err)
+		}
 		r.client.keys.sessions.running.Wait()
 		if took := time.Since(start); took != time.Second {
 			r.Errorf("ended after %v", took)

@@ -48,8 +48,8 @@ func (r *rig) drained(ctx context.Context) <-chan time.Duration {
 // What was sent before the client knew of the drain is carried out and answered.
 func TestDrainOfASession(t *testing.T) {
 	gated(t, func(t *testing.T, r *rig, g *gate) {
-		idle := openSession(t, t.Context(), r.connect())
-		s := openSession(t, t.Context(), r.connect())
+		idle := openSession(t.Context(), t, r.connect())
+		s := openSession(t.Context(), t, r.connect())
 		s.send(claimOf(1, "k", "a"))
 		fence := s.granted(1).GetFence()
 		s.send(completeOf(2, "k", "a", fence), waitingClaim(3, "k", "b"))
@@ -88,7 +88,7 @@ func TestDrainOfASession(t *testing.T) {
 // still answered.
 func TestDrainOfAStubbornSession(t *testing.T) {
 	gated(t, func(t *testing.T, r *rig, g *gate) {
-		s := openSession(t, t.Context(), r.connect())
+		s := openSession(t.Context(), t, r.connect())
 		s.send(claimOf(1, "k", "a"))
 		s.send(completeOf(2, "k", "a", s.granted(1).GetFence()))
 		<-g.entered
@@ -119,7 +119,7 @@ func TestDrainOfASlowReader(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		for _, halfCloses := range []bool{true, false} {
-			s := openSession(t, ctx, r.connect())
+			s := openSession(ctx, t, r.connect())
 			for i := range uint64(500) {
 				s.send(claimOf(i, "large", "b"))
 			}
@@ -152,7 +152,7 @@ func TestDrainOfASessionIsBounded(t *testing.T) {
 		}
 		return nil
 	}})
-	s := openSession(t, t.Context(), r.connect())
+	s := openSession(t.Context(), t, r.connect())
 	s.send(lookupOf(1, "k"))
 	<-entered
 	ended, cancel := context.WithCancel(t.Context())

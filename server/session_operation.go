@@ -113,7 +113,7 @@ func responseAnswer(id uint64, response any) *pb.SessionAnswer {
 func refusalAnswer(id uint64, st *status.Status) *pb.SessionAnswer {
 	text, err := proto.Marshal(st.Proto())
 	if err != nil { // its text is not UTF-8; without it the code is left
-		text, _ = proto.Marshal(status.New(st.Code(), "").Proto()) //nolint:errcheck // a number
+		text, _ = proto.Marshal(status.New(st.Code(), "").Proto())
 	}
 	return &pb.SessionAnswer{Id: id, Result: &pb.SessionAnswer_Status{Status: text}}
 }

@@ -42,7 +42,7 @@ func newOutbox(send func(*pb.SessionResponse) error) *outbox {
 
 // put has an answer sent.
 func (b *outbox) put(answer *pb.SessionAnswer) {
-	size := proto.Size(answer)
+	size := sizeOf(answer)
 	b.mu.Lock()
 	if !b.broken {
 		b.answers, b.sizes = append(b.answers, answer), append(b.sizes, size)
@@ -50,6 +50,11 @@ func (b *outbox) put(answer *pb.SessionAnswer) {
 	}
 	b.mu.Unlock()
 	b.notify()
+}
+
+// sizeOf is about how many bytes an answer takes: what can be large is an outcome.
+func sizeOf(answer *pb.SessionAnswer) int {
+	return 256 + proto.Size(answer.GetClaim().GetCompleted().GetOutcome()) + proto.Size(answer.GetLookup().GetOutcome())
 }
 
 // sayClosing has the client told to half-close.

@@ -29,7 +29,7 @@ type rawSession struct {
 	closing bool
 }
 
-func openSession(t testing.TB, ctx context.Context, conn grpc.ClientConnInterface) *rawSession {
+func openSession(ctx context.Context, t testing.TB, conn grpc.ClientConnInterface) *rawSession {
 	t.Helper()
 	stream, err := pb.NewIdempotencyServiceClient(conn).Session(ctx)
 	if err != nil {
@@ -159,7 +159,7 @@ func TestOperationsOfASessionAreLikeCalls(t *testing.T) {
 		}
 		return nil
 	}, func(t *testing.T, r *rig) {
-		s := openSession(t, t.Context(), r.connect())
+		s := openSession(t.Context(), t, r.connect())
 		s.send(claimOf(1, "k", "a"))
 		fence := s.granted(1).GetFence()
 		s.send(
@@ -202,7 +202,7 @@ func TestOperationsOfASessionAreLikeCalls(t *testing.T) {
 // What an operation was held for counts from its own receipt, not from that of its session.
 func TestHeldForInASession(t *testing.T) {
 	sessioned(t, nil, func(t *testing.T, r *rig) {
-		s := openSession(t, t.Context(), r.connect())
+		s := openSession(t.Context(), t, r.connect())
 		time.Sleep(time.Minute)
 		s.send(claimOf(1, "k", "a"))
 		first := s.granted(1)
@@ -231,7 +231,7 @@ func hangs(ctx context.Context, op operation) error {
 // Each operation has its own deadline, as a call has, and holds up no other.
 func TestDeadlinesInASession(t *testing.T) {
 	sessioned(t, hangs, func(t *testing.T, r *rig) {
-		s := openSession(t, t.Context(), r.connect())
+		s := openSession(t.Context(), t, r.connect())
 		start := time.Now()
 		s.send(claimOf(1, "k", "a"), within(claimOf(2, "k", "a"), time.Second), within(claimOf(3, "k", "a"), -1), lookupOf(4, "k"))
 		s.refused(4, codes.NotFound, "KEY_NOT_FOUND")
@@ -252,7 +252,7 @@ func TestDeadlinesInASession(t *testing.T) {
 
 func TestCancelInASession(t *testing.T) {
 	sessioned(t, hangs, func(t *testing.T, r *rig) {
-		s := openSession(t, t.Context(), r.connect())
+		s := openSession(t.Context(), t, r.connect())
 		s.send(claimOf(1, "k", "a"), claimOf(2, "k", "a"))
 		synctest.Wait()
 		start := time.Now()
@@ -289,7 +289,7 @@ func TestBrokenSessions(t *testing.T) {
 			}, codes.ResourceExhausted, ""},
 		} {
 			start := time.Now()
-			s := openSession(t, t.Context(), r.connect())
+			s := openSession(t.Context(), t, r.connect())
 			s.send(claimOf(1, "k", "a"))
 			synctest.Wait()
 			if err := c.send(s); err != nil {
@@ -323,7 +323,7 @@ func rawBytes(t *testing.T, r *rig) pb.IdempotencyService_SessionClient {
 func TestOpenOperationsAreBounded(t *testing.T) {
 	sessioned(t, nil, func(t *testing.T, r *rig) {
 		conn := r.connect()
-		s := openSession(t, t.Context(), conn)
+		s := openSession(t.Context(), t, conn)
 		s.send(claimOf(0, "k", "holder"))
 		fence := s.granted(0).GetFence()
 		for i := range uint64(maxOpen) {
@@ -336,7 +336,7 @@ func TestOpenOperationsAreBounded(t *testing.T) {
 			t.Errorf("counted %v times", got)
 		}
 		grant(t, r.client(), testKey, "a") // others are not held up
-		second := openSession(t, t.Context(), conn)
+		second := openSession(t.Context(), t, conn)
 		second.send(completeOf(1, "k", "holder", fence))
 		second.answer(1)
 		for i := range uint64(maxOpen) {
@@ -354,23 +354,23 @@ func TestSessionsAreBounded(t *testing.T) {
 		conn := r.connect()
 		var all []*rawSession
 		for range maxSessions {
-			s := openSession(t, t.Context(), conn)
+			s := openSession(t.Context(), t, conn)
 			s.send(lookupOf(1, "k"))
 			s.answer(1)
 			all = append(all, s)
 		}
-		err := openSession(t, t.Context(), conn).end()
+		err := openSession(t.Context(), t, conn).end()
 		if code, reason := reasonIn(err); code != codes.ResourceExhausted || reason != "OVERLOADED" {
 			t.Errorf("one too many: %v", err)
 		}
-		openSession(t, t.Context(), r.connect()).send(lookupOf(1, "k")) // another connection's is none of them
+		openSession(t.Context(), t, r.connect()).send(lookupOf(1, "k")) // another connection's is none of them
 		if err := all[0].CloseSend(); err != nil {
 			t.Fatal(err)
 		}
 		if err := all[0].end(); !errors.Is(err, io.EOF) {
 			t.Errorf("the end of a session: %v", err)
 		}
-		s := openSession(t, t.Context(), conn)
+		s := openSession(t.Context(), t, conn)
 		s.send(lookupOf(1, "k"))
 		s.answer(1)
 	})
@@ -397,7 +397,7 @@ func TestSlowReader(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		s := openSession(t, ctx, r.connect())
+		s := openSession(ctx, t, r.connect())
 		const repeats = 1000
 		sent := make(chan error, 1)
 		go func() {
