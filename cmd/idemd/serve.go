@@ -64,7 +64,7 @@ func (c *serveCmd) checkStore() error {
 	case c.Store != nil && c.DataDir != nil:
 		return usageError("both --store and --data-dir are given: keys are either in a database or in a directory")
 	case c.Store != nil:
-		return c.databaseFlags.check()
+		return c.check()
 	case c.Region != defaultRegion || c.StoreConns != 0:
 		return usageError("--region and --store-conns are for --store")
 	}
