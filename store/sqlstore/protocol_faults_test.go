@@ -33,7 +33,7 @@ func faultsOf() map[string]pgfault.Action {
 // became of it: it succeeds, once, and when it is sent again it gets the same answer.
 func TestProtocolFaultOnEachStatement(t *testing.T) {
 	t.Parallel()
-	g := newStage(t, unhurried)
+	g := newStage(t, Timing{MaxStatement: time.Minute}) // the window must last for all that is done in it
 	other := g.open()
 	s, proxy := g.proxied()
 	fired := 0
@@ -248,6 +248,44 @@ func TestProtocolNextBucketMissing(t *testing.T) {
 	g.settle()
 	g.sealed()
 	g.granted(s, claimOf(g.key(), "late"))
+}
+
+// A statement that makes a table hangs. Claims go on for as long as there are buckets, are
+// refused then, and go on when it is done.
+func TestProtocolDefinitionHangs(t *testing.T) {
+	t.Parallel()
+	g := newStage(t, unhurried)
+	s, proxy := g.proxied()
+	until := make(chan struct{})
+	rule := proxy.Add(pgfault.Rule{Match: regexp.MustCompile(`^CREATE TABLE`), Do: pgfault.Stall(until)})
+	pass := func() {
+		t.Helper()
+		g.shift((15 * time.Minute).Microseconds())
+		if err := s.catalog.refresh(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		g.sealed()
+	}
+	pass()
+	maintained := make(chan error, 1)
+	go func() {
+		_, err := s.Maintain(t.Context())
+		maintained <- err
+	}()
+	rule.Wait(t, 1)
+	g.granted(s, claimOf(g.key(), "there are buckets"))
+	pass()
+	pass()
+	if got := <-g.claim(s, claimOf(g.key(), "there is none")); !errors.Is(got.err, store.ErrUnavailable) {
+		t.Fatalf("%s; want unavailable without a bucket", describe(got))
+	}
+	close(until)
+	if err := <-maintained; err != nil {
+		t.Logf("what hung made too few: %v", err)
+	}
+	g.settle()
+	g.sealed()
+	g.granted(s, claimOf(g.key(), "there are buckets again"))
 }
 
 // Lookups go on while buckets pass, are retired and dropped.

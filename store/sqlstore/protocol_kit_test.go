@@ -202,6 +202,13 @@ func (g *stage) stepTo(us int64) {
 	g.step(time.Duration(us-g.now()) * time.Microsecond)
 }
 
+// nearlyAt steps to a moment before an instant, so that all of that time is left.
+func (g *stage) nearlyAt(us int64, left time.Duration) {
+	g.Helper()
+	g.stepTo(us - (10 * time.Second).Microseconds())
+	g.shift(us - left.Microseconds() - g.now())
+}
+
 func (g *stage) settle() {
 	g.Helper()
 	for i, s := range g.stores {

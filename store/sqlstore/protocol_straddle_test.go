@@ -21,7 +21,7 @@ func (g *stage) straddler(req store.ClaimRequest) (answer <-chan claimed, resume
 	s.catalogReady(g)
 	old = g.bucket()
 	held, resume := stall(g.TB, proxy, claimText)
-	g.stepTo(old.end() - (300 * time.Millisecond).Microseconds())
+	g.nearlyAt(old.end(), 500*time.Millisecond)
 	answer = g.claim(s, req)
 	held()
 	if now := g.now(); now >= old.end() {
@@ -231,12 +231,12 @@ func TestProtocolOlderBucketsAreSearched(t *testing.T) {
 func TestProtocolNextBucketIsSearched(t *testing.T) {
 	t.Parallel()
 	g := newStage(t, unhurried)
-	s, ahead := g.open(), g.open("idemd.skew", "400ms")
+	s, ahead := g.open(), g.open("idemd.skew", "450ms")
 	key := g.key()
 	s.catalogReady(g)
 	ahead.catalogReady(g)
 	old := g.bucket()
-	g.stepTo(old.end() - (350 * time.Millisecond).Microseconds())
+	g.nearlyAt(old.end(), 430*time.Millisecond)
 	granted := g.granted(ahead, claimOf(key, "ahead"))
 	answer, err := g.lookup(s, key)
 	got := <-g.claim(s, claimOf(key, "behind"))

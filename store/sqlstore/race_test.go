@@ -75,7 +75,7 @@ func (r *race) run(round int) (overlapping int) {
 	for i := range keys {
 		keys[i] = r.key()
 	}
-	r.stepTo(old.end() - (1300 * time.Millisecond).Microseconds())
+	r.stepTo(old.end() - (1800 * time.Millisecond).Microseconds())
 	var (
 		answers = make([][]claimed, len(r.claimers))
 		opens   []func()
