@@ -3,8 +3,6 @@ package sqltest
 
 import (
 	"context"
-	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,69 +20,52 @@ type Scripted struct {
 	Clock  *storetest.Clock
 	Stores []*sqlstore.Store
 
-	t    testing.TB
-	dsn  string
+	t testing.TB
+	database
 	conn *pgx.Conn
 }
 
 // scriptedClock is a row that the stores take for the database's clock.
 const scriptedClock = "(SELECT at FROM test_clock)"
 
-var schemas atomic.Int64
-
-// newSchema makes an empty schema, which is to a store what a database is and much cheaper,
-// and returns its connection string. It goes with the server.
-func newSchema(t testing.TB) (dsn string) {
-	t.Helper()
-	name := fmt.Sprintf("scripted_%d", schemas.Add(1))
-	dsn = pgtest.Shared(t).DSN("postgres") + "&search_path=" + name
-	conn := dial(t, dsn)
-	if _, err := conn.Exec(t.Context(), "CREATE SCHEMA "+name); err != nil {
-		t.Fatal(err)
-	}
-	return dsn
-}
-
-func dial(t testing.TB, dsn string) *pgx.Conn {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	return conn
-}
-
 // New makes an empty database on PostgreSQL and opens so many stores on it, whose clock stands
 // at [storetest.Start]. The test's end closes them.
 func New(t testing.TB, stores int) *Scripted {
 	t.Helper()
-	return newOn(t, newSchema(t), stores)
+	return newOn(t, newSchema(t, "local"), stores)
 }
 
-func newOn(t testing.TB, dsn string, stores int) *Scripted {
+// newOn opens stores on a database that has been migrated.
+func newOn(t testing.TB, db database, stores int) *Scripted {
 	t.Helper()
-	s := &Scripted{Clock: storetest.NewClock(), Stores: make([]*sqlstore.Store, stores), t: t, dsn: dsn, conn: dial(t, dsn)}
+	s := &Scripted{Clock: storetest.NewClock(), Stores: make([]*sqlstore.Store, stores), t: t, database: db, conn: dial(t, db.direct)}
 	steady := store.NewSteadyClock(s.Clock, time.Time{})
-	s.execute("CREATE TABLE test_clock (at timestamptz NOT NULL)")
-	s.execute("INSERT INTO test_clock VALUES ($1)", steady.Now())
-	s.migrate()
 	s.Open()
 	t.Cleanup(s.Close)
 	s.Clock.OnChange(func() {
 		s.execute("UPDATE test_clock SET at = $1", steady.Now())
-		s.CatchUp()
+		s.clockMoved()
 	})
 	return s
 }
 
-func (s *Scripted) options() sqlstore.Options {
-	return sqlstore.Options{
-		MaintainEvery: -1,
-		Wall:          s.Clock.Wall,
-		Monotonic:     s.Clock.Monotonic,
-		Clock:         sqlstore.SQLClock{Now: scriptedClock, Running: scriptedClock},
+// clockMoved has the stores make the buckets that they need now. Others learn of them; one
+// alone has nothing to learn.
+func (s *Scripted) clockMoved() {
+	s.t.Helper()
+	if len(s.Stores) > 1 {
+		s.CatchUp()
+		return
 	}
+	if err := s.Stores[0].ClockMoved(s.context()); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *Scripted) options() sqlstore.Options {
+	opts := scripted(s.region)
+	opts.Wall, opts.Monotonic = s.Clock.Wall, s.Clock.Monotonic
+	return opts
 }
 
 func (s *Scripted) execute(sql string, args ...any) {
@@ -96,18 +77,6 @@ func (s *Scripted) execute(sql string, args ...any) {
 
 // context is for what goes on while the test ends.
 func (s *Scripted) context() context.Context { return context.WithoutCancel(s.t.Context()) }
-
-func (s *Scripted) migrate() {
-	s.t.Helper()
-	m, err := sqlstore.NewMigrator(s.context(), s.dsn, s.options())
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer m.Close()
-	if _, err := m.Up(s.context()); err != nil {
-		s.t.Fatal(err)
-	}
-}
 
 // CatchUp has each store learn what the others did. By themselves they do within seconds.
 func (s *Scripted) CatchUp() {
@@ -123,7 +92,7 @@ func (s *Scripted) CatchUp() {
 func (s *Scripted) Open() {
 	s.t.Helper()
 	for i := range s.Stores {
-		opened, err := sqlstore.Open(s.context(), s.dsn, s.options())
+		opened, err := sqlstore.Open(s.context(), s.stores, s.options())
 		if err != nil {
 			s.t.Fatal(err)
 		}
@@ -153,7 +122,20 @@ func Factory(t testing.TB) *storetest.Instance {
 // CockroachFactory does on the cluster that [pgtest.Cockroach] names.
 func CockroachFactory(t testing.TB) *storetest.Instance {
 	t.Helper()
-	return instance(newOn(t, pgtest.Cockroach(t), 1))
+	dsn := pgtest.Cockroach(t)
+	db := database{direct: dsn, stores: dsn, region: "local"}
+	migrate(t, db)
+	return instance(newOn(t, db, 1))
+}
+
+// Through makes instances of one store each on PostgreSQL, whose connections go where way says:
+// it gets the connection string of the database and returns that of a proxy. All instances of a
+// region must go alike.
+func Through(region string, way func(t testing.TB, dsn string) string) storetest.Factory {
+	return func(t testing.TB) *storetest.Instance {
+		t.Helper()
+		return instance(newOn(t, newSchemaThrough(t, region, way), 1))
+	}
 }
 
 func instance(s *Scripted) *storetest.Instance {
