@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/idemd/idemd/store/sqlstore"
 	"github.com/idemd/idemd/store/sqlstore/pgtest"
 )
 
@@ -196,6 +197,27 @@ func TestExplain(t *testing.T) {
 	}
 	if text := f.explain(context.DeadlineExceeded).Error(); !strings.Contains(text, "no answer within 15s") {
 		t.Error(text)
+	}
+}
+
+// TestNotice checks that a missing bucket is told before claims need it.
+func TestNotice(t *testing.T) {
+	dsn := migrated(t)
+	s, err := sqlstore.Open(t.Context(), dsn, sqlstore.Options{MaintainEvery: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	notice := noticeOf(s)
+	if text := notice(); text != "" {
+		t.Errorf("of a whole store: %q", text)
+	}
+	execute(t, dsn, "DELETE FROM idem_buckets WHERE start_us > extract(epoch from now()) * 1000000")
+	if _, err := s.Buckets(t.Context()); err != nil { // reads the registry anew
+		t.Fatal(err)
+	}
+	if text := notice(); !strings.Contains(text, "no bucket idem_local_") {
+		t.Errorf("without the next buckets: %q", text)
 	}
 }
 
