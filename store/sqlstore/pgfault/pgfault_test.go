@@ -192,6 +192,21 @@ func TestPipelineLargerThanAllBuffers(t *testing.T) {
 	}
 }
 
+func TestDroppedParameters(t *testing.T) {
+	b := newBench(t)
+	const unknown = "&default_transaction_use_follower_reads=off&application_name=kept"
+	if conn, err := pgx.Connect(t.Context(), b.DSN()+unknown); err == nil {
+		t.Error("the server knows the parameter")
+		_ = conn.Close(t.Context())
+	}
+	b.DropParameter("default_transaction_use_follower_reads")
+	conn := dial(t, b.DSN()+unknown)
+	var name string
+	if err := conn.QueryRow(t.Context(), "SELECT current_setting('application_name')").Scan(&name); err != nil || name != "kept" {
+		t.Errorf("the other parameter is %q, %v", name, err)
+	}
+}
+
 func TestNotificationsComeBetweenStatements(t *testing.T) {
 	b := newBench(t)
 	conn := b.dial()

@@ -39,6 +39,7 @@ type Proxy struct {
 	closed   bool
 	open     map[net.Conn]bool
 	rules    []*Added
+	dropped  []string // parameters that the server does not get
 }
 
 // New starts a proxy to the server of a connection string, a URL with sslmode=disable. It ends with the test.

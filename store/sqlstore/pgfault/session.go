@@ -81,7 +81,7 @@ func (s *session) receiveStartup() (encoder, error) {
 			_, err := io.Copy(io.Discard, s.server) // the server closes when it has done so
 			return nil, err
 		default:
-			return raw, nil
+			return s.proxy.forwardStartup(raw)
 		}
 	}
 }
