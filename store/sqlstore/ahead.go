@@ -171,7 +171,7 @@ func (k *keeper) register(ctx context.Context, ids []bucketID) error {
 			return err
 		}
 		_, err := tx.Exec(ctx, fmt.Sprintf(`INSERT INTO idem_buckets (region, tier, start_us, state, changed_us)
-SELECT $1, $2, x.start_us, %d, t.us FROM unnest($3::int8[]) AS x(start_us), (SELECT %s AS us) AS t
+SELECT $1::text, $2::int2, x.start_us, %d, t.us FROM unnest($3::int8[]) AS x(start_us), (SELECT %s AS us) AS t
 WHERE x.start_us + $4::int8 > t.us AND (x.start_us + $4::int8 - t.us >= $5::int8 OR NOT EXISTS
   (SELECT 1 FROM idem_buckets AS b WHERE b.region = $1 AND b.tier = $2 AND b.start_us > x.start_us))
 ON CONFLICT (region, tier, start_us) DO NOTHING`, bucketOpen, us(k.opts.Clock.Running)),

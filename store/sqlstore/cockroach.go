@@ -43,7 +43,9 @@ func detectCockroach(ctx context.Context, conn *pgx.Conn, opts Options) (dialect
 func (c *cockroach) name() string           { return "cockroach" }
 func (c *cockroach) transactionalDDL() bool { return false }
 
-// needsSeal: a read meets a pending write of its range and waits for it.
+// needsSeal: a read meets a pending write of its range and waits for it. Only while both are
+// serializable: of a transaction that is not, a reader moves the commit behind its own time and
+// goes on (CanPushWithPriority in CockroachDB's pkg/kv/kvserver/txnwait). So session asks for it.
 // https://www.cockroachlabs.com/docs/v25.4/architecture/transaction-layer
 func (c *cockroach) needsSeal() bool { return false }
 
@@ -59,7 +61,8 @@ func (c *cockroach) session() map[string]string {
 		"lock_timeout":                           milliseconds(longest * 3 / 4),
 		"idle_in_transaction_session_timeout":    milliseconds(longest),
 		"TimeZone":                               "UTC",
-		"default_transaction_use_follower_reads": "off", // a follower answers with the past
+		"default_transaction_isolation":          "serializable", // see needsSeal
+		"default_transaction_use_follower_reads": "off",          // a follower answers with the past
 		"default_transaction_read_only":          "off",
 	}
 }

@@ -73,9 +73,11 @@ func (o Options) inRealTime() Options {
 	return o
 }
 
-// us is an expression for the microseconds of an expression for an instant.
+// us is an expression for the microseconds of an expression for an instant, which is evaluated
+// once. On CockroachDB extract is a float64 of seconds, made from one of nanoseconds: what is
+// lost up to the year 2041 is less than half a microsecond, so rounding gives the exact number.
 func us(instant string) string {
-	return "(extract(epoch from " + instant + ") * 1000000)::int8"
+	return "round(extract(epoch from " + instant + ") * 1000000)::int8"
 }
 
 // Observer is told what happens in a store. Its methods must be quick, and are called by

@@ -57,8 +57,8 @@ func (t texts) now() string {
 // inTime is the guard against a time that is not the bucket's, or that the transaction took
 // too long ago. The parameters from n on: the earliest time, the end, the longest statement.
 func inTime(n int) string {
-	return unless("time-in-home", fmt.Sprintf("t.us >= $%d AND t.us < $%d", n, n+1)) +
-		" AND " + unless("running", fmt.Sprintf("t.running < t.us + $%d", n+2))
+	return unless("time-in-home", fmt.Sprintf("t.us >= $%d::int8 AND t.us < $%d::int8", n, n+1)) +
+		" AND " + unless("running", fmt.Sprintf("t.running < t.us + $%d::int8", n+2))
 }
 
 // nowhere is the guard that no older bucket has the key.
@@ -149,7 +149,7 @@ func (t texts) find(buckets []bucketID, names []string) string {
 		}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "SELECT %d::int4, %s", nowRow, strings.Join(first, ", "))
+	fmt.Fprintf(&b, "SELECT (%d)::int4, %s", nowRow, strings.Join(first, ", "))
 	for i, bucket := range buckets {
 		fmt.Fprintf(&b, "\nUNION ALL SELECT %d::int4, %s FROM %s AS r WHERE r.digest = ANY($1) AND r.state <> %d",
 			i, columns(names, "r"), bucket.table(t.region), stateMoved)
@@ -206,7 +206,7 @@ FROM locked, unnest(%[3]s) AS x(%[4]s), %[5]s
 WHERE r.digest = locked.digest AND r.digest = x.digest
   AND r.state = 1 AND r.fence = x.fence AND r.attempt = x.attempt AND r.released_with = 0
   AND (r.expires_at IS NULL OR t.us < r.expires_at)
-  AND t.us >= $%[6]d AND t.running < t.us + $%[7]d AND %[8]s
+  AND t.us >= $%[6]d::int8 AND t.running < t.us + $%[7]d::int8 AND %[8]s
 RETURNING r.digest, t.us, %[9]s`,
 		table, set, strings.Join(params, ", "), strings.Join(names, ", "), t.now(), n+1, n+2, guard, returned, lockOrder("digest"))
 }

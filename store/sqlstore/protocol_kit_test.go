@@ -484,8 +484,8 @@ var (
 	moveText   = regexp.MustCompile(`^UPDATE \S+ AS r SET state = 4`)
 	insertText = regexp.MustCompile(`(?s)^INSERT INTO \S+ \(digest, key.*SELECT \$1::bytea`)
 	lockText   = regexp.MustCompile(`FOR UPDATE OF r`)
-	findText   = regexp.MustCompile(`^SELECT -1::int4`)
-	timeText   = regexp.MustCompile(`^SELECT \(extract\(epoch from stage_now`)
+	findText   = regexp.MustCompile(`^SELECT \(-1\)::int4`)
+	timeText   = regexp.MustCompile(`^SELECT round\(extract\(epoch from stage_now`)
 	commitText = regexp.MustCompile(`(?i)^commit`)
 )
 
