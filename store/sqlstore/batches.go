@@ -20,12 +20,11 @@ func (s *Store) newBatches() batches {
 		finds:  map[store.Tier]*coalescer[struct{}, found]{},
 		renews: settleBatches{}, completes: settleBatches{}, releases: settleBatches{},
 	}
-	limit := s.opts.MaxBatch
 	for _, tier := range store.Tiers {
-		b.claims[tier] = newCoalescer(limit, func(ops []*claimOperation) { s.runClaims(tier, ops) })
-		b.finds[tier] = newCoalescer(limit, func(ops []*operation[struct{}, found]) { s.runFinds(tier, ops) })
+		b.claims[tier] = newCoalescer(s.opts, func(ops []*claimOperation) { s.runClaims(tier, ops) })
+		b.finds[tier] = newCoalescer(s.opts, func(ops []*operation[struct{}, found]) { s.runFinds(tier, ops) })
 		for batch, kind := range map[*settleBatches]settling{&b.renews: renewing, &b.completes: completing, &b.releases: releasing} {
-			(*batch)[tier] = newCoalescer(limit, func(ops []*settleOperation) { s.runSettling(kind, tier, ops) })
+			(*batch)[tier] = newCoalescer(s.opts, func(ops []*settleOperation) { s.runSettling(kind, tier, ops) })
 		}
 	}
 	return b

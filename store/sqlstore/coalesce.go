@@ -22,13 +22,14 @@ const (
 )
 
 // coalescer gathers operations of one kind into batches. An operation that comes while
-// fewer than batchesAtOnce are on their way leaves at once, alone or with those that wait:
+// fewer than atOnce are on their way leaves at once, alone or with those that wait:
 // nothing is delayed in order to gather more.
 type coalescer[Q, A any] struct {
 	// run carries out a batch and sets every operation's answer or error. Operations are in
 	// the order of their keys' digests, one per key; see operation.more for further ones.
-	run   func([]*operation[Q, A])
-	limit int
+	run    func([]*operation[Q, A])
+	limit  int // operations in a batch
+	atOnce int // batches on their way
 
 	mu      sync.Mutex
 	waiting fair.Queue[*operation[Q, A]]
@@ -49,8 +50,12 @@ type operation[Q, A any] struct {
 	more []*operation[Q, A]
 }
 
-func newCoalescer[Q, A any](limit int, run func([]*operation[Q, A])) *coalescer[Q, A] {
-	return &coalescer[Q, A]{run: run, limit: limit}
+func newCoalescer[Q, A any](opts Options, run func([]*operation[Q, A])) *coalescer[Q, A] {
+	c := &coalescer[Q, A]{run: run, limit: opts.MaxBatch, atOnce: batchesAtOnce}
+	if c.limit == 1 { // nothing to wait for: every connection works
+		c.atOnce = opts.MaxConns
+	}
+	return c
 }
 
 // do carries out one operation on a key, which takes so many bytes beside what each takes.
@@ -78,7 +83,7 @@ func (c *coalescer[Q, A]) add(namespace string, op *operation[Q, A]) error {
 	if err := c.waiting.Put(namespace, op.bytes, op); err != nil {
 		return err
 	}
-	if c.running < batchesAtOnce {
+	if c.running < c.atOnce {
 		c.running++
 		c.ended.Go(c.work)
 	}

@@ -48,7 +48,8 @@
 //  7. Whoever holds a key changes its row under fence and attempt, in the bucket in which the
 //     fence lies as a time. If nothing is changed there, the row is read from all buckets: a
 //     fence that had to be one more than the last can lie in the next bucket.
-//  8. Locks are taken bucket by bucket, oldest first, and in the order of the digests.
+//  8. Locks are taken bucket by bucket, oldest first, and in the order of the digests: a batch
+//     is sorted in the statement, and its rows are met in that order.
 //  9. On PostgreSQL statement_timeout does not cover COMMIT, so one could still be waiting after
 //     G, for a replica say. Therefore 3 goes on until all transactions from before G have ended,
 //     and nothing is granted if those from before the previous bucket's have not.

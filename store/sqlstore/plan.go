@@ -190,7 +190,8 @@ const renewedEnd = "greatest(r.lease_end, least(t.us + x.lease, r.attempt_limit)
 
 // settle changes the rows of attempts that are in progress under their own fence; what it
 // does not change is decided with the whole record. Rows are locked in the order of their
-// digests. Parameters: digests, fences, attempts, one array for each further column, then the
+// digests, because the sorted batch is what the join begins with: the table can only be
+// reached by a digest. Locking them first would write each twice. Parameters: digests, fences, attempts, one array for each further column, then the
 // earliest time and the longest statement.
 func (t texts) settle(table, further, set, guard, returned string) string {
 	params, names := []string{"$1::bytea[]", "$2::int8[]", "$3::bytea[]"}, []string{"digest", "fence", "attempt"}
@@ -200,10 +201,9 @@ func (t texts) settle(table, further, set, guard, returned string) string {
 		names = append(names, name)
 	}
 	n := len(params)
-	return fmt.Sprintf(`WITH locked AS (SELECT digest FROM %[1]s WHERE digest = ANY($1::bytea[]) ORDER BY %[10]s FOR UPDATE)
-UPDATE %[1]s AS r SET %[2]s
-FROM locked, unnest(%[3]s) AS x(%[4]s), %[5]s
-WHERE r.digest = locked.digest AND r.digest = x.digest
+	return fmt.Sprintf(`UPDATE %[1]s AS r SET %[2]s
+FROM (SELECT * FROM unnest(%[3]s) AS u(%[4]s) ORDER BY %[10]s) AS x, %[5]s
+WHERE r.digest = x.digest
   AND r.state = 1 AND r.fence = x.fence AND r.attempt = x.attempt AND r.released_with = 0
   AND (r.expires_at IS NULL OR t.us < r.expires_at)
   AND t.us >= $%[6]d::int8 AND t.running < t.us + $%[7]d::int8 AND %[8]s
