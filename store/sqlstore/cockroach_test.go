@@ -17,6 +17,7 @@ import (
 func (r *rig) asCockroach(regions ...string) *pgfault.Added {
 	r.t.Helper()
 	proxy := pgfault.New(r.t, r.dsn)
+	proxy.DropParameter("default_transaction_use_follower_reads")
 	rows := make([][]any, len(regions))
 	for i, region := range regions {
 		rows[i] = []any{region}
@@ -72,4 +73,26 @@ func TestCockroachDialect(t *testing.T) {
 	r.advance(copyLag + time.Second)
 	r.maintain(s)
 	wantEqual(t, "table is there", r.exists(bucketAt(store.TierHour, began).table("us-east1")), false)
+}
+
+// Whatever the cluster's or the connection string's default is, CockroachDB's transactions are
+// serializable.
+func TestCockroachIsolation(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.dsn += "&default_transaction_isolation=read%20committed"
+	r.asCockroach()
+	opts, err := r.opts.withDefaults()
+	r.must(err)
+	pool, d, err := connect(t.Context(), r.dsn, opts)
+	r.must(err)
+	defer pool.Close()
+	r.must(d.runTx(t.Context(), pool, func(tx pgx.Tx) error {
+		var level string
+		if err := tx.QueryRow(t.Context(), "SHOW transaction_isolation").Scan(&level); err != nil {
+			return err
+		}
+		wantEqual(t, "isolation", level, "serializable")
+		return nil
+	}))
 }
