@@ -18,8 +18,8 @@ import (
 // database is a migrated database, or a schema, which is to a store what a database is and
 // much cheaper. It goes with the server.
 type database struct {
-	direct string // connection string
-	stores string // the stores' connection string, which may lead through a proxy
+	conn   *pgx.Conn // for the test
+	stores string    // the stores' connection string, which may lead through a proxy
 	region string
 }
 
@@ -36,9 +36,8 @@ func scripted(region string) sqlstore.Options {
 // migrate makes the clock and the tables in an empty database.
 func migrate(t testing.TB, db database) {
 	t.Helper()
-	conn := dial(t, db.direct)
-	execute(t, conn, "CREATE TABLE test_clock (at timestamptz NOT NULL)")
-	execute(t, conn, "INSERT INTO test_clock VALUES ($1)", storetest.Start)
+	execute(t, db.conn, "CREATE TABLE test_clock (at timestamptz NOT NULL)")
+	execute(t, db.conn, "INSERT INTO test_clock VALUES ($1)", storetest.Start)
 	m, err := sqlstore.NewMigrator(t.Context(), db.stores, scripted(db.region))
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +88,8 @@ func newSchemaThrough(t testing.TB, region string, way func(testing.TB, string) 
 	text := copyOf(t, conn, region, way)
 	name, dsn := emptySchema(t, conn)
 	execute(t, conn, strings.ReplaceAll(text, "copied_to", name))
-	return database{direct: dsn, stores: way(t, dsn), region: region}
+	execute(t, conn, "SET search_path = "+name)
+	return database{conn: conn, stores: way(t, dsn), region: region}
 }
 
 var copies = struct {
@@ -106,7 +106,7 @@ func copyOf(t testing.TB, conn *pgx.Conn, region string, way func(testing.TB, st
 		return text
 	}
 	name, dsn := emptySchema(t, conn)
-	migrate(t, database{direct: dsn, stores: way(t, dsn), region: region})
+	migrate(t, database{conn: dial(t, dsn), stores: way(t, dsn), region: region})
 	rows, err := conn.Query(t.Context(), `SELECT format('CREATE TABLE copied_to.%2$I (LIKE %1$I.%2$I INCLUDING ALL)%3$s; INSERT INTO copied_to.%2$I SELECT * FROM %1$I.%2$I',
   $1::text, relname, ' WITH (' || array_to_string(reloptions, ', ') || ')')
 FROM pg_class WHERE relnamespace = $1::text::regnamespace AND relkind = 'r'`, name)

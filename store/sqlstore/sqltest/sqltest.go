@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/sqlstore"
 	"github.com/idemd/idemd/store/sqlstore/pgtest"
@@ -22,7 +20,6 @@ type Scripted struct {
 
 	t testing.TB
 	database
-	conn *pgx.Conn
 }
 
 // scriptedClock is a row that the stores take for the database's clock.
@@ -38,7 +35,7 @@ func New(t testing.TB, stores int) *Scripted {
 // newOn opens stores on a database that has been migrated.
 func newOn(t testing.TB, db database, stores int) *Scripted {
 	t.Helper()
-	s := &Scripted{Clock: storetest.NewClock(), Stores: make([]*sqlstore.Store, stores), t: t, database: db, conn: dial(t, db.direct)}
+	s := &Scripted{Clock: storetest.NewClock(), Stores: make([]*sqlstore.Store, stores), t: t, database: db}
 	steady := store.NewSteadyClock(s.Clock, time.Time{})
 	s.Open()
 	t.Cleanup(s.Close)
@@ -123,7 +120,7 @@ func Factory(t testing.TB) *storetest.Instance {
 func CockroachFactory(t testing.TB) *storetest.Instance {
 	t.Helper()
 	dsn := pgtest.Cockroach(t)
-	db := database{direct: dsn, stores: dsn, region: "local"}
+	db := database{conn: dial(t, dsn), stores: dsn, region: "local"}
 	migrate(t, db)
 	return instance(newOn(t, db, 1))
 }
