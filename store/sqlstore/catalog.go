@@ -130,6 +130,7 @@ func (c *catalog) read(ctx context.Context) error {
 		namespaces: map[string]*store.Namespace{}, buckets: map[store.Tier][]bucketID{},
 		statements: newPlanCache(c.texts), asked: time.Now(),
 	}
+	before := c.clock.wall()
 	rows, err := c.pool.Query(ctx, c.texts.catalogQuery(), c.texts.region)
 	if err != nil {
 		return err
@@ -145,6 +146,7 @@ func (c *catalog) read(ctx context.Context) error {
 		case aClock:
 			c.clock.saw(x)
 			c.clock.remember(y)
+			c.clock.compare(x, before)
 			c.ownReading, c.stored, snap.now = x, y, x
 			return compatible(int(z))
 		case aBucket:

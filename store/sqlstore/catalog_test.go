@@ -93,7 +93,9 @@ func TestNewestTime(t *testing.T) {
 	wantEqual(t, "told after an operation", stored(), later)
 
 	// Another replica, whose database's clock is behind, does not believe it.
-	b := &dbClock{}
+	opts := a.opts
+	opts.Timing.MaxOffset = 0
+	b := newDBClock(opts)
 	c := newCatalog(a.pool, a.texts, b, a.opts.Logger)
 	r.must(c.refresh(t.Context()))
 	wantEqual(t, "newest of another replica", b.newestSeen(), later)

@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -13,15 +14,22 @@ import (
 type dbClock struct {
 	maxOffset int64
 	monotonic func() time.Duration // nil: the clock stands still
+	wall      func() time.Time
+	observer  Observer
+	logger    *slog.Logger
 
 	mu     sync.Mutex
 	newest int64         // the newest reading of any replica that this one knows of
 	read   int64         // the last reading
 	at     time.Duration // when it was taken, by the monotonic clock
+	apart  time.Duration // how far the wall clock was ahead of the last one that was compared
 }
 
 func newDBClock(opts Options) *dbClock {
-	return &dbClock{maxOffset: opts.Timing.MaxOffset.Microseconds(), monotonic: opts.Monotonic}
+	return &dbClock{
+		maxOffset: opts.Timing.MaxOffset.Microseconds(), monotonic: opts.Monotonic,
+		wall: opts.Wall, observer: opts.Observer, logger: opts.Logger,
+	}
 }
 
 func (c *dbClock) elapsed() time.Duration {
@@ -76,3 +84,41 @@ func (c *dbClock) check(now int64) error {
 	}
 	return nil
 }
+
+// maxApart is how far apart the database's clock and this machine's may be. If they are
+// further, nobody can say which of the two is wrong.
+const maxApart = 5 * time.Minute
+
+// compare compares a reading with the wall clock, which showed before when the database was
+// asked. However long the answer took, that alone is no difference.
+func (c *dbClock) compare(now int64, before time.Time) {
+	at, after := timeOf(now), c.wall()
+	ahead := max(before.Sub(at), 0) + min(after.Sub(at), 0)
+	c.observer.WallAhead(ahead)
+	c.mu.Lock()
+	was := c.apart.Abs() > maxApart
+	c.apart = ahead
+	c.mu.Unlock()
+	switch is := ahead.Abs() > maxApart; {
+	case is == was:
+	case is:
+		c.logger.Error("the database's clock and this machine's are far apart; the database's decides, but nothing is dropped until they agree",
+			"database", at, "wall", after)
+	default:
+		c.logger.Info("the database's clock and this machine's agree again", "wall_ahead", ahead)
+	}
+}
+
+// suspect returns an error while the database's clock and this machine's are far apart.
+func (c *dbClock) suspect() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.apart.Abs() <= maxApart {
+		return nil
+	}
+	return fmt.Errorf("this machine's clock is %v ahead of the database's, which decides: one of the two is wrong", c.apart.Round(time.Second))
+}
+
+// clockSuspect says that nothing should be dropped because of what the database's clock shows.
+// It is as fresh as the copy of the catalog.
+func (s *Store) clockSuspect() bool { return s.clock.suspect() != nil }

@@ -91,6 +91,8 @@ type Observer interface {
 	// BucketsAhead: so many buckets exist after the current one, in the tier that has the
 	// fewest. With none the next claims of that tier will be refused.
 	BucketsAhead(buckets int)
+	// WallAhead: this process's wall clock is ahead of the database's by that much.
+	WallAhead(ahead time.Duration)
 }
 
 type noObserver struct{}
@@ -98,6 +100,7 @@ type noObserver struct{}
 func (noObserver) Committed(int, int, time.Duration) {}
 func (noObserver) Damaged(error)                     {}
 func (noObserver) BucketsAhead(int)                  {}
+func (noObserver) WallAhead(time.Duration)           {}
 
 var regionName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,30}$`)
 

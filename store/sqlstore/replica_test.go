@@ -98,7 +98,8 @@ func (r *rig) replicaWith(d dialect) *Store {
 }
 
 func (r *rig) storeOn(opts Options, pool *pgxpool.Pool, d dialect) *Store {
-	clock := &dbClock{maxOffset: opts.Timing.MaxOffset.Microseconds()}
+	clock := newDBClock(opts)
+	clock.monotonic = nil // it stands still
 	t := texts{region: opts.Region, clock: opts.Clock}
 	s := &Store{opts: opts, pool: pool, dialect: d, texts: t, clock: clock, catalog: newCatalog(pool, t, clock, opts.Logger)}
 	s.seal = newSealer(pool, d, opts, clock, s.catalog)
