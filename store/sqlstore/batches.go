@@ -1,7 +1,6 @@
 package sqlstore
 
 import (
-	"errors"
 	"time"
 
 	"github.com/idemd/idemd/store"
@@ -12,6 +11,8 @@ type batches struct {
 	claims                      map[store.Tier]*coalescer[claimQuery, found]
 	finds                       map[store.Tier]*coalescer[struct{}, found]
 	renews, completes, releases settleBatches
+	// writes are transactions, each of one operation. They may not take all connections.
+	writes *coalescer[*writing, written]
 }
 
 func (s *Store) newBatches() batches {
@@ -20,13 +21,18 @@ func (s *Store) newBatches() batches {
 		finds:  map[store.Tier]*coalescer[struct{}, found]{},
 		renews: settleBatches{}, completes: settleBatches{}, releases: settleBatches{},
 	}
+	shared, limit, atOnce := &room{}, s.opts.MaxBatch, batchesAtOnce
+	if limit == 1 { // nothing to wait for: every connection works
+		atOnce = s.opts.MaxConns
+	}
 	for _, tier := range store.Tiers {
-		b.claims[tier] = newCoalescer(s.opts, func(ops []*claimOperation) { s.runClaims(tier, ops) })
-		b.finds[tier] = newCoalescer(s.opts, func(ops []*operation[struct{}, found]) { s.runFinds(tier, ops) })
+		b.claims[tier] = newCoalescer(limit, atOnce, shared, func(ops []*claimOperation) { s.runClaims(tier, ops) })
+		b.finds[tier] = newCoalescer(limit, atOnce, shared, func(ops []*findOperation) { s.runFinds(tier, ops) })
 		for batch, kind := range map[*settleBatches]settling{&b.renews: renewing, &b.completes: completing, &b.releases: releasing} {
-			(*batch)[tier] = newCoalescer(s.opts, func(ops []*settleOperation) { s.runSettling(kind, tier, ops) })
+			(*batch)[tier] = newCoalescer(limit, atOnce, shared, func(ops []*settleOperation) { s.runSettling(kind, tier, ops) })
 		}
 	}
+	b.writes = newCoalescer(1, max(1, s.opts.MaxConns/2), shared, s.runWrite)
 	return b
 }
 
@@ -39,23 +45,28 @@ func (b batches) close() {
 			batch[tier].close()
 		}
 	}
+	b.writes.close()
 }
 
 // apart runs a batch, and sets its error. If the database refuses the whole statement because
-// of one row, each operation is carried out by itself, so that none fails its neighbours.
+// of one row, or because somebody holds one locked, both halves are run by themselves, so that
+// none fails its neighbours or has them wait for long.
 func apart[Q, A any](ops []*operation[Q, A], run func([]*operation[Q, A]) error) {
 	err := run(ops)
-	if err == nil {
-		return
+	switch {
+	case err == nil:
+	case len(ops) > 1 && ofOneRow(err):
+		half := len(ops) / 2
+		apart(ops[:half], run)
+		apart(ops[half:], run)
+	default:
+		each(ops, func(op *operation[Q, A]) { op.err = err })
 	}
-	var refusal *store.Error
-	if len(ops) > 1 && faultOf(err) == faultRefused && !errors.As(err, &refusal) {
-		for _, op := range ops {
-			apart([]*operation[Q, A]{op}, run)
-		}
-		return
-	}
-	each(ops, func(op *operation[Q, A]) { op.err = err })
+}
+
+// ofOneRow says that an error can be that of a single row of a batch.
+func ofOneRow(err error) bool {
+	return locked(err) || faultOf(err) == faultRefused && !isRefusal(err)
 }
 
 // observe tells of a batch.

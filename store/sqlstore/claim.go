@@ -89,45 +89,32 @@ func (s *Store) runClaims(tier store.Tier, ops []*claimOperation) {
 	began := time.Now()
 	apart(ops, func(ops []*claimOperation) error { return s.grantAbsent(ctx, tier, ops) })
 	observe(s, ops, time.Since(began))
-	s.readOthers(ctx, tier, ops)
+	s.readOthers(tier, ops)
 }
 
 // readOthers reads what the claim statement did not grant, and what further Claims of the
 // granted keys find.
-func (s *Store) readOthers(ctx context.Context, tier store.Tier, ops []*claimOperation) {
-	others := func(op *claimOperation) bool { return op.err == nil && (!op.answer.granted || len(op.more) > 0) }
-	var rest []*operation[struct{}, found]
+func (s *Store) readOthers(tier store.Tier, ops []*claimOperation) {
+	var reads []*findOperation
+	var others []*claimOperation
 	for _, op := range ops {
-		if others(op) {
-			rest = append(rest, &operation[struct{}, found]{digest: op.digest})
+		if op.err == nil && (!op.answer.granted || len(op.more) > 0) {
+			others = append(others, op)
+			reads = append(reads, &findOperation{digest: op.digest})
 		}
 	}
-	if len(rest) == 0 {
+	if len(others) == 0 {
 		return
 	}
-	err := s.findAll(ctx, tier, rest)
-	for _, op := range ops {
-		if !others(op) {
-			continue
-		}
-		read := rest[0]
-		rest = rest[1:]
+	s.runFinds(tier, reads)
+	for i, op := range others {
 		if !op.answer.granted {
-			op.answer, op.err = read.answer, firstError(err, read.err)
+			op.answer, op.err = reads[i].answer, reads[i].err
 		}
 		for _, more := range op.more {
-			more.answer, more.err = read.answer, firstError(err, read.err)
+			more.answer, more.err = reads[i].answer, reads[i].err
 		}
 	}
-}
-
-func firstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // grantAbsent runs the claim statement, and marks which operations were granted.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/internal/fair"
@@ -28,8 +29,9 @@ type coalescer[Q, A any] struct {
 	// run carries out a batch and sets every operation's answer or error. Operations are in
 	// the order of their keys' digests, one per key; see operation.more for further ones.
 	run    func([]*operation[Q, A])
-	limit  int // operations in a batch
-	atOnce int // batches on their way
+	limit  int   // operations in a batch
+	atOnce int   // batches on their way
+	room   *room // shared by the coalescers of a store
 
 	mu      sync.Mutex
 	waiting fair.Queue[*operation[Q, A]]
@@ -38,8 +40,22 @@ type coalescer[Q, A any] struct {
 	ended   sync.WaitGroup
 }
 
+// room is what all that waits in a store may take together.
+type room struct{ bytes atomic.Int64 }
+
+func (r *room) take(bytes int) error {
+	if r.bytes.Add(int64(bytes)) > fair.MaxBytes {
+		r.free(bytes)
+		return fair.Overloaded("too many operations are waiting")
+	}
+	return nil
+}
+
+func (r *room) free(bytes int) { r.bytes.Add(int64(-bytes)) }
+
 // operation is one call in a batch.
 type operation[Q, A any] struct {
+	ctx    context.Context
 	digest store.KeyDigest
 	bytes  int
 	query  Q
@@ -50,18 +66,15 @@ type operation[Q, A any] struct {
 	more []*operation[Q, A]
 }
 
-func newCoalescer[Q, A any](opts Options, run func([]*operation[Q, A])) *coalescer[Q, A] {
-	c := &coalescer[Q, A]{run: run, limit: opts.MaxBatch, atOnce: batchesAtOnce}
-	if c.limit == 1 { // nothing to wait for: every connection works
-		c.atOnce = opts.MaxConns
-	}
-	return c
+func newCoalescer[Q, A any](limit, atOnce int, room *room, run func([]*operation[Q, A])) *coalescer[Q, A] {
+	return &coalescer[Q, A]{run: run, limit: limit, atOnce: atOnce, room: room}
 }
 
 // do carries out one operation on a key, which takes so many bytes beside what each takes.
-// When ctx ends first it may still be carried out. It is refused when too many wait.
+// When ctx ends first it has no effect if it still waits, else it may. It is refused when
+// too many wait.
 func (c *coalescer[Q, A]) do(ctx context.Context, t *task, size int, query Q) (answer A, err error) {
-	op := &operation[Q, A]{digest: t.digest, bytes: size + operationBytes, query: query, done: make(chan struct{})}
+	op := &operation[Q, A]{ctx: ctx, digest: t.digest, bytes: size + operationBytes, query: query, done: make(chan struct{})}
 	if err := c.add(t.key.Namespace, op); err != nil {
 		return answer, err
 	}
@@ -80,7 +93,11 @@ func (c *coalescer[Q, A]) add(namespace string, op *operation[Q, A]) error {
 	if c.closed {
 		return errClosed
 	}
+	if err := c.room.take(op.bytes); err != nil {
+		return err
+	}
 	if err := c.waiting.Put(namespace, op.bytes, op); err != nil {
+		c.room.free(op.bytes)
 		return err
 	}
 	if c.running < c.atOnce {
@@ -104,13 +121,15 @@ func (c *coalescer[Q, A]) work() {
 	}
 }
 
-// take returns the operations whose turn it is, as many as one batch may have.
+// take returns the operations whose turn it is, as many as one batch may have. Those whose
+// callers have left are dropped.
 func (c *coalescer[Q, A]) take() (taken []*operation[Q, A]) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for size := 0; c.waiting.Len() > 0 && len(taken) < c.limit && size < maxBatchBytes; {
-		op, bytes := c.waiting.Pop()
-		taken, size = append(taken, op), size+bytes
+		if op := c.pop(); op.ctx.Err() == nil {
+			taken, size = append(taken, op), size+op.bytes
+		}
 	}
 	if taken == nil {
 		c.running--
@@ -118,10 +137,21 @@ func (c *coalescer[Q, A]) take() (taken []*operation[Q, A]) {
 	return taken
 }
 
-// close refuses what comes, and returns when nothing is on its way any more.
+func (c *coalescer[Q, A]) pop() *operation[Q, A] {
+	op, bytes := c.waiting.Pop()
+	c.room.free(bytes)
+	return op
+}
+
+// close refuses what comes and what waits, and returns when nothing is on its way any more.
 func (c *coalescer[Q, A]) close() {
 	c.mu.Lock()
 	c.closed = true
+	for c.waiting.Len() > 0 {
+		op := c.pop()
+		op.err = errClosed
+		close(op.done)
+	}
 	c.mu.Unlock()
 	c.ended.Wait()
 }

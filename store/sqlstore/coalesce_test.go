@@ -23,7 +23,7 @@ type gathered struct {
 
 func gather(limit int) *gathered {
 	g := &gathered{let: make(chan struct{})}
-	g.coalescer = newCoalescer(Options{MaxBatch: limit, MaxConns: batchesAtOnce}, func(ops []*operation[string, string]) {
+	g.coalescer = newCoalescer(limit, batchesAtOnce, &room{}, func(ops []*operation[string, string]) {
 		var held []string
 		each(ops, func(op *operation[string, string]) {
 			held = append(held, op.query)

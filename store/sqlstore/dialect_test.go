@@ -18,7 +18,7 @@ func TestPostgresSession(t *testing.T) {
 	t.Parallel()
 	s := func() *Store { r := newRig(t); r.migrate(); return r.replica() }()
 	for name, want := range map[string]string{
-		"synchronous_commit": "on", "statement_timeout": "2s", "lock_timeout": "1500ms",
+		"synchronous_commit": "on", "statement_timeout": "2s", "lock_timeout": "100ms",
 		"idle_in_transaction_session_timeout": "2s", "TimeZone": "UTC", "jit": "off", "plan_cache_mode": "force_generic_plan",
 		"enable_seqscan": "off", "application_name": "idemd",
 	} {

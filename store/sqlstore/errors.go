@@ -54,6 +54,8 @@ func faultOf(err error) fault {
 	switch {
 	case err == nil:
 		return faultNone
+	case errors.Is(err, errNotDone):
+		return faultRetry
 	case errors.As(err, &refusal):
 		return faultRefused
 	case errors.As(err, &answered):
@@ -68,6 +70,21 @@ func faultOf(err error) fault {
 	default: // a lost connection, a context that ended
 		return faultUnknown
 	}
+}
+
+// errNotDone marks an error after which it is known that nothing was done.
+var errNotDone = errors.New("nothing was done")
+
+// locked says that somebody held a row locked for too long.
+func locked(err error) bool {
+	var answered *pgconn.PgError
+	return errors.As(err, &answered) && answered.Code == "55P03"
+}
+
+// damagedPage says that the database cannot read what it has stored.
+func damagedPage(err error) bool {
+	var answered *pgconn.PgError
+	return errors.As(err, &answered) && (answered.Code == "XX001" || answered.Code == "XX002") // data_corrupted, index_corrupted
 }
 
 // errAgain says that a statement found the key, or the time, not as it was decided upon.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -30,24 +31,31 @@ func (s *Store) find(ctx context.Context, t *task) (found, error) {
 	return s.batches.finds[t.tier].do(ctx, t, 0, struct{}{})
 }
 
+type findOperation = operation[struct{}, found]
+
+// maxReads bounds the rows that one statement reads: each can have an outcome of 256 KiB.
+const maxReads = 32
+
 // runFinds carries out a batch of reads.
-func (s *Store) runFinds(tier store.Tier, ops []*operation[struct{}, found]) {
+func (s *Store) runFinds(tier store.Tier, ops []*findOperation) {
 	ctx, cancel := s.statementContext()
 	defer cancel()
-	err := s.findAll(ctx, tier, ops)
-	if err != nil {
-		each(ops, func(op *operation[struct{}, found]) { op.err = err })
+	for part := range slices.Chunk(ops, maxReads) {
+		apart(part, func(ops []*findOperation) error { return s.findAll(ctx, tier, ops) })
 	}
 }
 
 // findAll reads the rows of all operations in one statement.
-func (s *Store) findAll(ctx context.Context, tier store.Tier, ops []*operation[struct{}, found]) error {
-	digests := digestsOf(ops)
-	rows, now, err := s.readRows(ctx, tier, digests, false)
+func (s *Store) findAll(ctx context.Context, tier store.Tier, ops []*findOperation) error {
+	rows, now, err := s.readRows(ctx, tier, digestsOf(ops), false)
+	if len(ops) == 1 && damagedPage(err) {
+		s.opts.Observer.Damaged(err)
+		return corrupt(err)
+	}
 	if err != nil {
 		return err
 	}
-	each(ops, func(op *operation[struct{}, found]) { op.answer, op.err = rows.answer(op.digest, now) })
+	each(ops, func(op *findOperation) { op.answer, op.err = rows.answer(op.digest, now) })
 	return nil
 }
 

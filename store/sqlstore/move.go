@@ -51,7 +51,7 @@ func (s *Store) tryMove(from bucketID, digest store.KeyDigest) (moved bool, err 
 	sealed := s.seal.upTo()
 	err = s.dialect.runTx(ctx, s.pool, func(tx pgx.Tx) error {
 		moved = false
-		w := &writing{s: s, ctx: ctx, tx: tx, task: task{digest: digest, tier: from.tier}, snap: snap, sealed: sealed}
+		w := &writing{s: s, ctx: ctx, tx: tx, task: &task{digest: digest, tier: from.tier}, snap: snap, sealed: sealed}
 		old, err := w.lock(&row{bucket: from})
 		if errors.Is(err, errAgain) {
 			return nil // it has been granted again, elsewhere

@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/idemd/idemd/store"
@@ -24,6 +25,8 @@ type task struct {
 	// once says that the operation must not be sent again if it may have taken effect,
 	// because a repeat would not be known as one.
 	once bool
+
+	refusal error // the last decision's
 }
 
 // perform carries out a task (5): the quick statement; then what the rows say; then, if that
@@ -33,7 +36,10 @@ func (s *Store) perform(ctx context.Context, t task) error {
 	if err := s.closed(); err != nil {
 		return err
 	}
-	var last error
+	var (
+		last    error
+		unknown bool // a try may have taken effect
+	)
 	for n := range tries {
 		if err := backoff(ctx, n); err != nil {
 			return err
@@ -44,14 +50,18 @@ func (s *Store) perform(ctx context.Context, t task) error {
 		}
 		switch faultOf(err) {
 		case faultRefused:
-			return s.refused(err)
+			return s.refused(err, unknown)
 		case faultGone:
 			s.catalog.kick()
 			err = errors.Join(err, s.catalog.refresh(ctx))
 		case faultUnknown:
+			unknown = true
 			if t.once || ctx.Err() != nil {
 				return s.gaveUp(ctx, err)
 			}
+		}
+		if locked(err) {
+			t.quick = nil // a transaction waits for the lock, without neighbours
 		}
 		last = err
 	}
@@ -66,11 +76,14 @@ func (s *Store) gaveUp(ctx context.Context, err error) error {
 	return unavailable(err)
 }
 
-// refused is the answer when the database will not carry something out: it is not the
-// caller's fault, and somebody must look at it.
-func (s *Store) refused(err error) error {
-	var refusal *store.Error
-	if errors.As(err, &refusal) {
+// refused is the answer when something will not be carried out. If it is the database that
+// refuses, it is not the caller's fault, and somebody must look at it. Unknown says that an
+// earlier try may have taken effect, so that nobody may be told that nothing was done.
+func (s *Store) refused(err error, unknown bool) error {
+	switch {
+	case errors.Is(err, store.ErrOverloaded) && unknown:
+		return unavailable(errors.New(err.Error()))
+	case isRefusal(err):
 		return err
 	}
 	s.opts.Logger.Error("the database refuses a statement", "error", err)
@@ -83,17 +96,46 @@ func (s *Store) try(ctx context.Context, t task) (done bool, err error) {
 	if t.quick != nil {
 		f, done, err = t.quick(ctx)
 	} else {
-		f, err = s.find(ctx, &t)
+		f, err = s.read(ctx, &t)
 	}
 	if done || err != nil {
 		return done, err
 	}
-	change, refusal := t.decide(f.record(), timeOf(f.now), s.wall())
-	switch {
-	case f.granted, change == store.Change{}:
-		return true, refusal
+	if s.settledBy(&t, f) {
+		return true, t.refusal
 	}
-	return s.write(ctx, t, f.row)
+	end, err := s.turns.first(ctx, t.digest)
+	if err == nil && end == nil {
+		// What was written meanwhile has mostly made this write needless.
+		if f, err = s.read(ctx, &t); err != nil {
+			return false, err
+		}
+		if s.settledBy(&t, f) {
+			return true, t.refusal
+		}
+		end, err = s.turns.take(ctx, t.digest)
+	}
+	if err != nil {
+		return false, err
+	}
+	defer end()
+	return s.write(ctx, &t, f.row)
+}
+
+// read finds the row of a task's key. However it fails, nothing was done.
+func (s *Store) read(ctx context.Context, t *task) (found, error) {
+	f, err := s.find(ctx, t)
+	if faultOf(err) == faultUnknown {
+		err = fmt.Errorf("%w: %w", errNotDone, err)
+	}
+	return f, err
+}
+
+// settledBy decides the task on what was found, and reports whether that needs no write.
+func (s *Store) settledBy(t *task, f found) bool {
+	change, refusal := t.decide(f.record(), timeOf(f.now), s.wall())
+	t.refusal = refusal
+	return f.granted || change == store.Change{}
 }
 
 func (s *Store) wall() time.Time { return s.opts.Wall().UTC().Round(0) }

@@ -96,7 +96,7 @@ func (p *postgres) session() map[string]string {
 	longest := p.timing.MaxStatement
 	return map[string]string{
 		"statement_timeout":                   milliseconds(longest),
-		"lock_timeout":                        milliseconds(longest * 3 / 4),
+		"lock_timeout":                        milliseconds(max(longest/20, 50*time.Millisecond)), // of a batch, see tryTx
 		"idle_in_transaction_session_timeout": milliseconds(longest),
 		"synchronous_commit":                  p.synchronousCommit,
 		"TimeZone":                            "UTC",
@@ -139,7 +139,10 @@ func conflict(err error) bool {
 }
 
 func (p *postgres) tryTx(ctx context.Context, pool *pgxpool.Pool, fn func(pgx.Tx) error) error {
-	tx, err := pool.BeginTx(ctx, pgx.TxOptions{})
+	// A transaction of one operation waits for a lock; a batch, in which others would wait
+	// too, only shortly.
+	begin := "BEGIN; SET LOCAL lock_timeout = " + milliseconds(p.timing.MaxStatement*3/4)
+	tx, err := pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
 	if err != nil {
 		return err
 	}

@@ -23,9 +23,9 @@ type Store struct {
 	seal    *sealer
 
 	batches batches
+	turns   turns
 
-	// ending ends the background work and refuses what comes; live is held for reading by
-	// every operation.
+	// ending ends the background work and refuses what comes.
 	ending     context.Context
 	end        context.CancelFunc
 	background sync.WaitGroup

@@ -13,27 +13,41 @@ import (
 // write decides a task on the locked row of its key and writes what changes, in one
 // transaction. Seen is the row that was found, nil if there was none. A new grant goes into
 // the home bucket, everything else stays where it is.
-func (s *Store) write(ctx context.Context, t task, seen *row) (done bool, err error) {
-	snap, err := s.catalog.current(ctx)
+func (s *Store) write(ctx context.Context, t *task, seen *row) (done bool, err error) {
+	got, err := s.batches.writes.do(ctx, t, 0, &writing{s: s, task: t, seen: seen})
 	if err != nil {
 		return false, err
 	}
-	if err := ctx.Err(); err != nil {
-		return true, err
-	}
-	sending, cancel := s.statementContext()
+	return got.done, got.refusal
+}
+
+// written is what became of a write: done, with the operation's answer.
+type written struct {
+	done    bool
+	refusal error
+}
+
+type writeOperation = operation[*writing, written]
+
+// runWrite carries out a write.
+func (s *Store) runWrite(ops []*writeOperation) {
+	op := ops[0] // a batch has one
+	ctx, cancel := s.statementContext()
 	defer cancel()
-	sealed := s.seal.upTo()
-	var refusal error
-	err = s.dialect.runTx(sending, s.pool, func(tx pgx.Tx) error {
-		w := &writing{s: s, ctx: sending, tx: tx, task: t, snap: snap, sealed: sealed}
-		refusal, err = w.run(seen)
+	w := op.query
+	if w.snap, op.err = s.catalog.current(ctx); op.err != nil {
+		return
+	}
+	w.ctx, w.sealed = ctx, s.seal.upTo()
+	op.err = s.dialect.runTx(ctx, s.pool, func(tx pgx.Tx) error {
+		w.tx = tx
+		refusal, err := w.run(w.seen)
+		op.answer = written{done: err == nil, refusal: refusal}
 		return err
 	})
-	if err != nil {
-		return false, err
+	if op.err != nil {
+		op.answer = written{}
 	}
-	return true, refusal
 }
 
 // writing is one transaction of write.
@@ -41,7 +55,8 @@ type writing struct {
 	s    *Store
 	ctx  context.Context
 	tx   pgx.Tx
-	task task
+	task *task
+	seen *row
 	snap *snapshot
 	// sealed is what the seal said before the transaction began: its snapshot may be as old as
 	// that, and what ended since is not in it.

@@ -53,15 +53,16 @@ func (q *Queue[T]) Put(namespace string, bytes int, item T) error {
 	own := q.namespaces[namespace]
 	switch {
 	case q.ops >= MaxOps || q.bytes+bytes > MaxBytes:
-		return overloaded("too many operations are waiting")
+		return Overloaded("too many operations are waiting")
 	case own != nil && (own.ops >= MaxOpsNamespace || own.bytes+bytes > MaxBytesNamespace):
-		return overloaded(fmt.Sprintf("too many operations of namespace %q are waiting", namespace))
+		return Overloaded(fmt.Sprintf("too many operations of namespace %q are waiting", namespace))
 	}
 	q.Push(namespace, bytes, item)
 	return nil
 }
 
-func overloaded(detail string) error {
+// Overloaded is the refusal of what there is no room for.
+func Overloaded(detail string) error {
 	return &store.Error{
 		Sentinel:   store.ErrOverloaded,
 		Detail:     detail + "; nothing was done, send it again later",
