@@ -13,14 +13,14 @@ import (
 	"github.com/idemd/idemd/store/storetest"
 )
 
-// cockroachs are databases that look to the store like CockroachDB: PostgreSQL behind proxies
+// mimic are databases that look to the store like CockroachDB: PostgreSQL behind proxies
 // that answer in its place what only CockroachDB understands, and whose RELEASE SAVEPOINT
 // cockroach_restart commits.
 //
 // So the tests on them show that the dialect sends what its documentation asks for, and that
 // the store keeps the table over its transactions. They do not show that CockroachDB takes a
 // statement, nor how it isolates transactions: only TestConformanceOnCockroach does.
-type cockroachs struct {
+type mimic struct {
 	regions []string
 
 	mu    sync.Mutex
@@ -31,7 +31,7 @@ type cockroachs struct {
 // release is the commit of CockroachDB's transactions.
 var release = regexp.MustCompile(`^RELEASE SAVEPOINT cockroach_restart$`)
 
-func (c *cockroachs) through(t testing.TB, dsn string) string {
+func (c *mimic) through(t testing.TB, dsn string) string {
 	proxy := pgfault.New(t, dsn)
 	proxy.DropParameter("default_transaction_use_follower_reads")
 	rows := make([][]any, len(c.regions))
@@ -56,7 +56,7 @@ func (c *cockroachs) through(t testing.TB, dsn string) string {
 }
 
 // sent is how often statements of a kind were sent, or prepared once and then sent.
-func (c *cockroachs) sent(what string) (n int) {
+func (c *mimic) sent(what string) (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, rule := range c.rules[what] {
@@ -66,8 +66,8 @@ func (c *cockroachs) sent(what string) (n int) {
 }
 
 // cockroachOf returns databases of a region, and a factory of stores on them.
-func cockroachOf(region string, regions ...string) (*cockroachs, storetest.Factory) {
-	c := &cockroachs{regions: regions, rules: map[string][]*pgfault.Added{}}
+func cockroachOf(region string, regions ...string) (*mimic, storetest.Factory) {
+	c := &mimic{regions: regions, rules: map[string][]*pgfault.Added{}}
 	return c, sqltest.Through(region, c.through)
 }
 
@@ -87,7 +87,7 @@ func TestCockroachRegions(t *testing.T) {
 }
 
 // sentOften checks that what only CockroachDB understands was sent again and again.
-func (c *cockroachs) sentOften(t *testing.T, regional bool) {
+func (c *mimic) sentOften(t *testing.T, regional bool) {
 	t.Helper()
 	const often = 20
 	buckets := c.sent("split")
