@@ -285,3 +285,17 @@ func TestCloseIsQuick(t *testing.T) {
 	claims.Wait()
 	let()
 }
+
+// TestRowNeverMovesBack: a grant whose clock is behind the bucket that the key is in waits
+// until it has caught up. Moved back, the key would leave a marker where it must go later.
+func TestRowNeverMovesBack(t *testing.T) {
+	g := newStage(t, Timing{})
+	s := g.open()
+	now := g.now()
+	old := &row{bucket: bucketAt(store.TierHour, now).next(), rec: &store.Record{Fence: 1, AttemptID: "a"}}
+	next := &row{rec: &store.Record{Fence: 2, AttemptID: "b"}}
+	w := &writing{s: s, task: &task{tier: store.TierHour}, now: now} // has no transaction to write with
+	if err := w.put(old, next); !errors.Is(err, errAgain) {
+		t.Errorf("a grant at %v of a key in a later bucket: %v, want to try again", timeOf(now), err)
+	}
+}

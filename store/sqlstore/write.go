@@ -142,6 +142,8 @@ func (w *writing) put(old, next *row) error {
 		return w.update(old.bucket, next, w.s.clock.floor(), math.MaxInt64)
 	case old == nil:
 		return w.insert(home, next, nil)
+	case home.start < old.bucket.start:
+		return errAgain // this clock is behind the one that put it there: never move it back
 	case old.bucket == home:
 		return w.update(home, next, max(home.start, w.s.clock.floor()), home.end())
 	default:
