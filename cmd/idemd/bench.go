@@ -21,7 +21,7 @@ type benchCmd struct {
 	// A variable of its own: nobody means to load the server that IDEMD_ADDR names.
 	Addr         string   `env:"IDEMD_BENCH_ADDR" placeholder:"HOST:PORT" help:"Measure this server instead of one that is started for it. Its keys stay until their retention ends."`
 	Namespace    string   `default:"default" help:"Namespace of the keys (${default})."`
-	Ops          []string `default:"claim,pair,replay,wait,guarded,guarded-replay" help:"What to measure: claim, pair (claim and complete), replay (claim of a completed key), wait (pair, and a claim that waits for it), guarded (call of a guarded method that does nothing), guarded-replay (repeat of such a call) (${default})."`
+	Ops          []string `default:"claim,pair,replay,wait,client-claim,client-pair,client-replay,guarded,guarded-replay" help:"What to measure: claim, pair (claim and complete), replay (claim of a completed key), wait (pair, and a claim that waits for it), client-claim, client-pair and client-replay (the same by the Go client), guarded (call of a guarded method that does nothing), guarded-replay (repeat of such a call) (${default})."`
 	Concurrency  []int    `default:"64,256" help:"How many callers at once, for each of these (${default})."`
 	Duration     span     `default:"1s" help:"Length of a round, on the bare server and on idemd each (${default})."`
 	Rounds       int      `default:"5" help:"Rounds; the ratio is the median of theirs (${default})."`
@@ -80,7 +80,7 @@ func (c *benchCmd) Run(s *session) (err error) {
 			}
 		}
 	}()
-	if err := c.startServers(s, &options, filepath.Join(dir, "data")); err != nil {
+	if err := c.startServers(s, &options, dir); err != nil {
 		return err
 	}
 	report := benchReport{Target: c.Addr}
@@ -105,7 +105,7 @@ func (c *benchCmd) Run(s *session) (err error) {
 // measure fills the report as far as it comes. Text is shown row by row, as the rows come.
 func (c *benchCmd) measure(s *session, o bench.Options, report *benchReport) (err error) {
 	lone, all := o, o
-	lone.Ops, lone.Callers = []string{"claim"}, []int{1}
+	lone.Ops, lone.Callers = []string{"claim", "client-claim", "bare-sync"}, []int{1}
 	all.Ops, all.Callers = c.Ops, c.Concurrency
 	fmt.Fprintf(s.stderr, "this takes about %.0f s\n", (lone.Takes() + all.Takes()).Seconds())
 
@@ -129,13 +129,13 @@ func (c *benchCmd) measure(s *session, o bench.Options, report *benchReport) (er
 
 // startServers starts what is measured and what it is compared with, each in a process of
 // its own.
-func (c *benchCmd) startServers(s *session, o *bench.Options, dataDir string) (err error) {
+func (c *benchCmd) startServers(s *session, o *bench.Options, dir string) (err error) {
 	if o.Addr == "" {
-		if o.Addr, err = c.startServer(s, o, "idemd", "--data-dir="+dataDir); err != nil {
+		if o.Addr, err = c.startServer(s, o, "idemd", "--data-dir="+filepath.Join(dir, "data")); err != nil {
 			return err
 		}
 	}
-	if o.Bare, err = c.startServer(s, o, "bare"); err != nil {
+	if o.Bare, err = c.startServer(s, o, "bare", "--sync-file="+filepath.Join(dir, "bare-sync")); err != nil {
 		return err
 	}
 	if slices.ContainsFunc(c.Ops, func(op string) bool { return strings.HasPrefix(op, "guarded") }) {
@@ -206,7 +206,12 @@ func benchText(p *page, r *benchReport) {
 	if len(r.Lone) == 0 { // interrupted before
 		return
 	}
-	bare, lone := r.Lone[0], r.Lone[1]
-	p.line("lone claim: p50 %.0f µs = bare %.0f µs + %.1f × fdatasync (p50 %.0f µs)",
-		lone.P50, bare.P50, (lone.P50-bare.P50)/r.SyncP50, r.SyncP50)
+	for i, what := range []string{"lone claim by a call", "lone claim by the Go client", "lone call of a bare server that syncs once"} {
+		if len(r.Lone) < 2*i+2 {
+			return
+		}
+		bare, lone := r.Lone[2*i], r.Lone[2*i+1]
+		p.line("%s: p50 %.0f µs = bare %.0f µs + %.1f × fdatasync (p50 %.0f µs)",
+			what, lone.P50, bare.P50, (lone.P50-bare.P50)/r.SyncP50, r.SyncP50)
+	}
 }

@@ -10,6 +10,7 @@ import (
 type benchServerCmd struct {
 	Kind         string `arg:"" enum:"idemd,bare,guarded"`
 	DataDir      string
+	SyncFile     string
 	Addr         string
 	Namespace    string
 	Conns        int
@@ -26,7 +27,7 @@ func (c *benchServerCmd) Run(s *session) error {
 			return bench.StartGuarded(&bench.Options{Addr: c.Addr, Namespace: c.Namespace, Conns: c.Conns, OutcomeBytes: c.OutcomeBytes})
 		})
 	default:
-		return c.serve(s, func() (string, func(), error) { return bench.StartBare(c.OutcomeBytes) })
+		return c.serve(s, func() (string, func(), error) { return bench.StartBare(c.OutcomeBytes, c.SyncFile) })
 	}
 }
 

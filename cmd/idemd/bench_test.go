@@ -26,10 +26,10 @@ func TestBench(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.stdout), &report); err != nil {
 		t.Fatalf("%v in %s", err, r.stdout)
 	}
-	if len(report.Lone) != 2 || len(report.Rows) != 2*2*len(bench.OpNames) || report.SyncP50 <= 0 {
+	if len(report.Lone) != 6 || len(report.Rows) != 2*2*len(bench.OpNames) || report.SyncP50 <= 0 {
 		t.Fatalf("report: %+v", report)
 	}
-	calls := map[string]int{"bare": 1, "claim": 1, "pair": 2, "replay": 1, "wait": 3, "guarded": 2, "guarded-replay": 1}
+	calls := map[string]int{"bare": 1, "claim": 1, "pair": 2, "replay": 1, "wait": 3, "client-claim": 1, "client-pair": 2, "client-replay": 1, "bare-sync": 1, "guarded": 2, "guarded-replay": 1}
 	for i, row := range report.Rows {
 		op, callers := bench.OpNames[i/4], []int{2, 5}[i/2%2]
 		if i%2 == 0 && (row.Op != "bare" || row.Of != op || row.RatioToBare != 1) || i%2 == 1 && row.Op != op {
@@ -71,7 +71,7 @@ func TestBenchJSON(t *testing.T) {
 
 func TestBenchText(t *testing.T) {
 	r := run(t, benchArgs(t.TempDir(), "--ops=pair")...)
-	for _, want := range []string{"OP ", "bare (pair) ", "pair ", "lone claim: p50 "} {
+	for _, want := range []string{"OP ", "bare (pair) ", "pair ", "lone claim by a call: p50 ", "lone claim by the Go client: p50 ", "bare server that syncs once: p50 "} {
 		if r.code != exitOK || !strings.Contains(r.stdout, want) {
 			t.Errorf("exit code %d, no %q in\n%s%s", r.code, want, r.stdout, r.stderr)
 		}
@@ -88,18 +88,18 @@ func TestBenchInterrupted(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var stdout, stderr strings.Builder
 		progress := writerFunc(func(text []byte) (int, error) {
-			if strings.Contains(string(text), "3 of 3") {
+			if strings.Contains(string(text), "5 of 5") {
 				cancel()
 			}
 			return stderr.Write(text)
 		})
 		p := program{name: "idemd", exe: exe, exit: exitUnexpectedly(t)}
 		code := p.Run(ctx, benchArgs(t.TempDir(), "--ops=pair", "--output="+output), strings.NewReader(""), &stdout, progress)
-		if code != exitFailed || !strings.HasPrefix(stderr.String(), "this takes about 0 s\nmeasuring 1 of 3: ") || !strings.HasSuffix(stderr.String(), "\nidemd: interrupted: what was measured until then is shown\n") {
+		if code != exitFailed || !strings.HasPrefix(stderr.String(), "this takes about 0 s\nmeasuring 1 of 5: ") || !strings.HasSuffix(stderr.String(), "\nidemd: interrupted: what was measured until then is shown\n") {
 			t.Errorf("%s: exit code %d, %s", output, code, stderr.String())
 		}
 		for _, want := range map[string][]string{
-			"text": {"OP ", "\nclaim ", "\nbare (pair) ", "\npair ", "lone claim: p50 "},
+			"text": {"OP ", "\nclaim ", "\nbare (pair) ", "\npair ", "lone claim by a call: p50 ", "lone claim by the Go client: p50 ", "bare server that syncs once: p50 "},
 			"json": {`"lone_claim":[{`},
 		}[output] {
 			if !strings.Contains(stdout.String(), want) {
@@ -117,7 +117,7 @@ func (f writerFunc) Write(text []byte) (int, error) { return f(text) }
 func TestBenchOfNoServer(t *testing.T) {
 	addr := freeAddr(t)
 	r := run(t, benchArgs(t.TempDir(), "--addr="+addr)...)
-	_, line, _ := strings.Cut(r.stderr, "1 of 13: claim, 1 callers\n") // after the progress
+	_, line, _ := strings.Cut(r.stderr, "1 of 21: claim, 1 callers\n") // after the progress
 	if r.code != exitNoAnswer || strings.Count(line, addr) != 1 || strings.Count(line, "\n") != 1 || strings.Contains(line, "code =") {
 		t.Errorf("exit code %d, %q", r.code, r.stderr)
 	}

@@ -21,14 +21,20 @@ type bareServer struct {
 
 	granted, completed *idemdv1.ClaimResponse
 	done               *idemdv1.CompleteResponse
+	log                *syncLog // for the claims that ask for a sync
 }
 
-// StartBare starts a bare server on a free port.
-func StartBare(outcomeBytes int) (addr string, stop func(), err error) {
+// StartBare starts a bare server on a free port, with a file for what it is asked to sync.
+func StartBare(outcomeBytes int, logFile string) (addr string, stop func(), err error) {
+	log, err := newSyncLog(logFile, 16<<10)
+	if err != nil {
+		return "", nil, err
+	}
 	s, err := startBare(outcomeBytes)
 	if err != nil {
 		return "", nil, err
 	}
+	s.log = log
 	return s.addr, s.stop, nil
 }
 
@@ -60,10 +66,16 @@ func newBare(outcomeBytes int) *bareServer {
 
 func (s *bareServer) stop() { s.grpc.Stop() }
 
-// Claim answers completed to the attempts that expect it; see askCompleted.
+// Claim answers completed to the attempts that expect it (see askCompleted), and syncs a
+// write first for those that want it.
 func (s *bareServer) Claim(_ context.Context, req *idemdv1.ClaimRequest) (*idemdv1.ClaimResponse, error) {
-	if id := req.GetAttemptId(); len(id) > 0 && id[0] == 'w' {
+	switch id := req.GetAttemptId(); {
+	case len(id) > 0 && id[0] == 'w':
 		return s.completed, nil
+	case len(id) > 0 && id[0] == 's' && s.log != nil:
+		if err := s.log.write(); err != nil {
+			return nil, err
+		}
 	}
 	return s.granted, nil
 }

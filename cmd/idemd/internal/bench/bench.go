@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/idemd/idemd/client"
 	idemdv1 "github.com/idemd/idemd/proto/idemd/v1"
 )
 
@@ -98,8 +99,11 @@ func Run(ctx context.Context, o Options) ([]Row, error) {
 	for _, name := range o.Ops {
 		for _, callers := range o.Callers {
 			c := comparison{Options: o, op: ops[name], name: name, callers: callers, idemd: sides[o.Addr], bare: sides[o.Bare]}
-			if c.op.guarded {
+			switch {
+			case c.op.guarded:
 				c.idemd = sides[o.Guarded]
+			case c.op.onBare:
+				c.idemd = c.bare
 			}
 			pair, err := c.run(ctx)
 			if err != nil {
@@ -116,8 +120,9 @@ func Run(ctx context.Context, o Options) ([]Row, error) {
 
 // side is the connections to one of the servers.
 type side struct {
-	conns []*grpc.ClientConn
-	next  atomic.Uint64 // of those that the guard's calls go to in turn
+	conns   []*grpc.ClientConn
+	clients []*client.Client // one for each, if they are used
+	next    atomic.Uint64    // of those that the guard's calls go to in turn
 }
 
 func dial(addr string, n int) (*side, error) {
@@ -133,7 +138,22 @@ func dial(addr string, n int) (*side, error) {
 	return s, nil
 }
 
+// ask is how the i-th worker asks.
+func (s *side) ask(i int, byGoClient bool) idemdv1.IdempotencyServiceClient {
+	i %= len(s.conns)
+	if !byGoClient {
+		return idemdv1.NewIdempotencyServiceClient(s.conns[i])
+	}
+	for len(s.clients) <= i {
+		s.clients = append(s.clients, client.New(s.conns[len(s.clients)]))
+	}
+	return byClient{client: s.clients[i]}
+}
+
 func (s *side) close() {
+	for _, c := range s.clients {
+		c.Close() //nolint:errcheck // nothing is lost with it
+	}
 	for _, conn := range s.conns {
 		conn.Close() //nolint:errcheck // nothing is lost with it
 	}
@@ -145,7 +165,7 @@ type comparison struct {
 	op          op
 	name        string
 	callers     int
-	idemd, bare *side // for a guarded operation, idemd is the server with the guard
+	idemd, bare *side // what is measured, whichever server that is, and what it is held against
 }
 
 func (c *comparison) run(ctx context.Context) ([]Row, error) {
@@ -192,7 +212,7 @@ func (c *comparison) rows(bare, idemd *series) []Row {
 func (c *comparison) workers(s *side) []*worker {
 	workers := make([]*worker, c.callers)
 	for i := range workers {
-		workers[i] = newWorker(idemdv1.NewIdempotencyServiceClient(s.conns[i%len(s.conns)]), &c.Options)
+		workers[i] = newWorker(s.ask(i, c.op.client && s == c.idemd), &c.Options)
 	}
 	return workers
 }

@@ -18,6 +18,10 @@ import (
 type op struct {
 	// calls is how many gRPC calls idemd gets from run.
 	calls int
+	// client says that run asks by the Go client; the bare server is asked by calls all the same.
+	client bool
+	// onBare says that run asks the bare server.
+	onBare bool
 	// guarded says that run calls a guarded server, which calls idemd.
 	guarded bool
 	// prepare makes a worker ready for idemd, before anything is timed.
@@ -30,7 +34,15 @@ type op struct {
 }
 
 // OpNames are the operations in the order in which they are best shown.
-var OpNames = []string{"claim", "pair", "replay", "wait", "guarded", "guarded-replay"}
+var OpNames = []string{"claim", "pair", "replay", "wait", "client-claim", "client-pair", "client-replay", "guarded", "guarded-replay"}
+
+func init() {
+	for _, name := range []string{"claim", "pair", "replay"} {
+		o := ops[name]
+		o.client = true
+		ops["client-"+name] = o
+	}
+}
 
 var ops = map[string]op{
 	// claim: Claim of a new key.
@@ -62,6 +74,12 @@ var ops = map[string]op{
 		default:
 			return w.complete(ctx, w.lastID(), time.Now().UnixMicro())
 		}
+	}},
+	// bare-sync: a claim on the bare server, which writes 512 bytes and syncs them before it
+	// answers: the least that any server does whose answer lasts.
+	"bare-sync": {calls: 1, onBare: true, prepare: nothing, run: claimSynced, bareCall: func(ctx context.Context, w *worker) error {
+		_, err := w.client.Claim(ctx, w.claim(w.nextID()))
+		return err
 	}},
 	// guarded: a call with a new key of a guarded method whose handler does nothing.
 	"guarded": {calls: 2, guarded: true, prepare: nothing, run: callGuarded, bareCall: callGuarded},
@@ -142,6 +160,13 @@ func nothing(context.Context, *worker) error { return nil }
 
 func claimNew(ctx context.Context, w *worker) error {
 	_, err := w.granted(ctx, w.nextID())
+	return err
+}
+
+func claimSynced(ctx context.Context, w *worker) error {
+	req := w.claim(w.nextID())
+	req.AttemptId[0] = 's'
+	_, err := w.client.Claim(ctx, req)
 	return err
 }
 
