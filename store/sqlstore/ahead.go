@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/idemd/idemd/store"
@@ -17,6 +16,9 @@ import (
 
 // bucketsAhead is how many buckets are made beyond the current one.
 const bucketsAhead = 2
+
+// registerTimeout bounds the registration of buckets, also when the network is silent.
+const registerTimeout = 30 * time.Second
 
 // States of a bucket in the registry.
 const (
@@ -120,10 +122,10 @@ func (k *keeper) provide(ctx context.Context, snap *snapshot, tier store.Tier) e
 
 // createTables makes the tables of buckets. A table without a row in the registry is nothing.
 func (k *keeper) createTables(ctx context.Context, ids []bucketID) error {
-	return define(ctx, k.pool, func(conn *pgx.Conn) error {
+	return define(ctx, k.pool, bucketTimeout, func(d definer) error {
 		for _, id := range ids {
 			for _, statement := range k.dialect.createBucket(id, k.opts.Region) {
-				if err := repeatable(ctx, conn, statement); err != nil {
+				if err := repeatable(ctx, d, statement); err != nil {
 					return fmt.Errorf("create bucket %s: %w", id.table(k.opts.Region), err)
 				}
 			}
@@ -133,9 +135,9 @@ func (k *keeper) createTables(ctx context.Context, ids []bucketID) error {
 }
 
 // repeatable runs a statement on tables, again if another replica's was in its way.
-func repeatable(ctx context.Context, conn *pgx.Conn, statement string) error {
+func repeatable(ctx context.Context, d definer, statement string) error {
 	for n := 0; ; n++ {
-		_, err := conn.Exec(ctx, statement)
+		_, err := d.Exec(ctx, statement)
 		if err == nil || n == tries || faultOf(err) != faultRetry && !madeMeanwhile(err) {
 			return err
 		}
@@ -150,10 +152,7 @@ func repeatable(ctx context.Context, conn *pgx.Conn, statement string) error {
 var alreadyThere = []string{"23505", "42P07", "42710"}
 
 // madeMeanwhile says that IF NOT EXISTS did not see what another session was making.
-func madeMeanwhile(err error) bool {
-	var answered *pgconn.PgError
-	return errors.As(err, &answered) && slices.Contains(alreadyThere, answered.Code)
-}
+func madeMeanwhile(err error) bool { return hasCode(err, alreadyThere...) }
 
 // register adds buckets of one tier to the registry. Its rule keeps copies of the registry
 // safe: a copy that has a bucket has all older ones into which something may yet be granted.
@@ -166,11 +165,13 @@ func (k *keeper) register(ctx context.Context, ids []bucketID) error {
 	for i, id := range ids {
 		starts[i] = id.start
 	}
-	return k.dialect.runTx(ctx, k.pool, func(tx pgx.Tx) error {
-		if err := k.lockRegion(ctx, tx); err != nil {
+	bounded, cancel := context.WithTimeout(ctx, registerTimeout)
+	defer cancel()
+	return k.dialect.runTx(bounded, k.pool, func(tx pgx.Tx) error {
+		if err := k.lockRegion(bounded, tx); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, fmt.Sprintf(`INSERT INTO idem_buckets (region, tier, start_us, state, changed_us)
+		_, err := tx.Exec(bounded, fmt.Sprintf(`INSERT INTO idem_buckets (region, tier, start_us, state, changed_us)
 SELECT $1::text, $2::int2, x.start_us, %d, t.us FROM unnest($3::int8[]) AS x(start_us), (SELECT %s AS us) AS t
 WHERE x.start_us + $4::int8 > t.us AND (x.start_us + $4::int8 - t.us >= $5::int8 OR NOT EXISTS
   (SELECT 1 FROM idem_buckets AS b WHERE b.region = $1 AND b.tier = $2 AND b.start_us > x.start_us))

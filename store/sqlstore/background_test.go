@@ -6,8 +6,11 @@ import (
 	"log/slog"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/sqlstore/pgfault"
@@ -25,24 +28,108 @@ func (o channelObserver) BucketsAhead(n int) {
 	}
 }
 
+// opened is an open store of the rig, which does its background work, with a wall clock that
+// shows the database's time as of the last set.
+func (r *rig) opened(dsn string, every time.Duration) (*Store, channelObserver, func(us int64)) {
+	r.t.Helper()
+	observer := channelObserver{ahead: make(chan int, 1)}
+	var wall atomic.Int64
+	wall.Store(r.now().UnixMicro())
+	opts := r.opts
+	opts.Observer, opts.MaintainEvery = observer, every
+	opts.Wall = func() time.Time { return timeOf(wall.Load()) }
+	s, err := Open(r.t.Context(), dsn, opts)
+	r.must(err)
+	return s, observer, func(us int64) { r.set(us); wall.Store(us) }
+}
+
+// healthy waits until a store has made by itself what it needs.
+func (r *rig) healthy(s *Store, observer channelObserver) {
+	r.t.Helper()
+	late := time.After(20 * time.Second)
+	for s.catalog.copy.Load().now < r.now().UnixMicro() || s.Health(r.t.Context()) != nil {
+		s.catalog.kick()
+		select {
+		case <-observer.ahead:
+		case <-late:
+			r.t.Fatal("no buckets are made: ", s.Health(r.t.Context()))
+		}
+	}
+}
+
 // An open store makes by itself what somebody finds missing, and Close ends all that it began.
 func TestMissingBucketIsMadeInTheBackground(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.migrate()
-	observer := channelObserver{ahead: make(chan int, 1)}
-	opts := r.opts
-	opts.Observer, opts.MaintainEvery, opts.Wall = observer, time.Hour, time.Now
-	s, err := Open(t.Context(), r.dsn, opts)
-	r.must(err)
-	r.advance(100 * time.Hour)
-	for s.catalog.copy.Load().now < r.now().UnixMicro() || s.Health(t.Context()) != nil {
-		s.catalog.kick()
-		<-observer.ahead
-	}
+	s, observer, set := r.opened(r.dsn, time.Hour)
+	set(r.now().Add(100 * time.Hour).UnixMicro())
+	r.healthy(s, observer)
 	r.must(s.Close())
 	wantEqual(t, "connections after Close", s.pool.Stat().TotalConns(), 0)
 	r.must(s.Close())
+}
+
+// pageText is what reads a bucket that is retired.
+var pageText = regexp.MustCompile(`^SELECT (r\.)?digest FROM idem_local_`)
+
+// retiring is an open store whose retirement hangs, for the network is silent.
+func (r *rig) retiring() (s *Store, observer channelObserver, set func(us int64)) {
+	r.t.Helper()
+	proxy := pgfault.New(r.t, r.dsn)
+	hangs := proxy.Add(pgfault.Rule{Match: pageText, Do: pgfault.Stall(nil)})
+	s, observer, set = r.opened(proxy.DSN(), 20*time.Millisecond)
+	set(bucketAt(store.TierHour, began).dropAfter() + s.seal.window)
+	hangs.Wait(r.t, 1)
+	return s, observer, set
+}
+
+func TestBucketsAreMadeWhileARetirementHangs(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.migrate()
+	s, observer, set := r.retiring()
+	set(r.now().Add(3 * time.Hour).UnixMicro())
+	r.healthy(s, observer)
+	r.must(s.Close())
+}
+
+// Close leaves the key of maintenance to others at once.
+func TestCloseWhileARetirementHangs(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.migrate()
+	other := r.replica()
+	s, _, _ := r.retiring()
+	r.catchUp(other)
+	_, ok, err := other.lockMaintenance(t.Context())
+	r.must(err)
+	wantEqual(t, "another retires meanwhile", ok, false)
+	r.must(s.Close())
+	_, ok, err = other.lockMaintenance(t.Context())
+	r.must(err)
+	wantEqual(t, "another may retire after Close", ok, true)
+}
+
+// A statement on whole tables ends when the network is silent.
+func TestDefinitionOfASilentDatabase(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.migrate()
+	proxy := pgfault.New(t, r.dsn)
+	proxy.Add(pgfault.Rule{Match: regexp.MustCompile("^(SELECT|VALUES|TABLE) "), Do: pgfault.Stall(nil)})
+	pool, err := pgxpool.New(t.Context(), proxy.DSN())
+	r.must(err)
+	defer pool.Close()
+	for name, send := range map[string]func(definer) error{
+		"exec":    func(d definer) error { _, err := d.Exec(t.Context(), "SELECT 1"); return err },
+		"row":     func(d definer) error { return d.QueryRow(t.Context(), "VALUES (1)").Scan(new(int)) },
+		"collect": func(d definer) error { _, err := d.collect(t.Context(), "TABLE idem_schema"); return err },
+	} {
+		if err := define(t.Context(), pool, 200*time.Millisecond, send); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }
 
 // lines are what is logged.

@@ -60,3 +60,27 @@ func TestNothingIsAnsweredThatAFailoverCanLose(t *testing.T) {
 		t.Errorf("lookup by who need not wait: %+v, %v", got, err)
 	}
 }
+
+// TestBarrierFollowsTheServer: whether there is a synchronous standby may change at any time, by a
+// reload or because another server has taken over. The next refresh of the catalog sees it.
+func TestBarrierFollowsTheServer(t *testing.T) {
+	t.Parallel()
+	server := pgtest.New(t, pgtest.Fast)
+	r := newRigOn(t, server.NewDatabase(t))
+	r.migrate()
+	s := r.replica()
+	wantEqual(t, "barrier without a standby", s.dialect.barrier(), "")
+	for _, step := range []struct {
+		change string
+		want   bool
+	}{{"SET synchronous_standby_names = 'missing'", true}, {"RESET synchronous_standby_names", false}} {
+		r.exec("ALTER SYSTEM " + step.change)
+		r.exec("SELECT pg_reload_conf()")
+		for late := time.Now().Add(20 * time.Second); (s.dialect.barrier() != "") != step.want; {
+			r.must(s.catalog.refresh(t.Context()))
+			if time.Now().After(late) {
+				t.Fatalf("%s is not seen", step.change)
+			}
+		}
+	}
+}

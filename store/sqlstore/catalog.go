@@ -45,6 +45,10 @@ type catalog struct {
 	kicked  chan struct{}
 	onKick  func() // tells maintenance; set before run
 
+	// Set before the first refresh.
+	watch   func(context.Context, queryer) error // reads what else can change
+	damaged func(error)                          // is told of what cannot be read
+
 	// Only for the holder of the token of reading.
 	stored     int64 // the newest time that the database has been told
 	ownReading int64 // the last time that a refresh itself has read
@@ -53,6 +57,7 @@ type catalog struct {
 // snapshot is a copy. It is not changed any more.
 type snapshot struct {
 	namespaces map[string]*store.Namespace
+	unreadable map[string]error          // namespaces whose settings are damaged
 	buckets    map[store.Tier][]bucketID // the open ones, oldest first
 	statements *planCache
 	asked      time.Time // when it was asked for, by the monotonic clock
@@ -63,6 +68,7 @@ func newCatalog(pool *pgxpool.Pool, t texts, clock *dbClock, logger *slog.Logger
 	return &catalog{
 		pool: pool, texts: t, clock: clock, logger: logger,
 		reading: make(chan struct{}, 1), kicked: make(chan struct{}, 1), onKick: func() {},
+		watch: func(context.Context, queryer) error { return nil }, damaged: func(error) {},
 	}
 }
 
@@ -127,8 +133,11 @@ ORDER BY 1, 2, 3`, aClock, aBucket, aNamespace, us(t.clock.Now), bucketOpen)
 
 func (c *catalog) read(ctx context.Context) error {
 	snap := &snapshot{
-		namespaces: map[string]*store.Namespace{}, buckets: map[store.Tier][]bucketID{},
+		namespaces: map[string]*store.Namespace{}, unreadable: map[string]error{}, buckets: map[store.Tier][]bucketID{},
 		statements: newPlanCache(c.texts), asked: time.Now(),
+	}
+	if err := c.watch(ctx, c.pool); err != nil {
+		return err
 	}
 	before := c.clock.wall()
 	rows, err := c.pool.Query(ctx, c.texts.catalogQuery(), c.texts.region)
@@ -153,11 +162,7 @@ func (c *catalog) read(ctx context.Context) error {
 			snap.buckets[store.Tier(x)] = append(snap.buckets[store.Tier(x)], bucketID{tier: store.Tier(x), start: y})
 			return nil
 		default:
-			ns, err := decodeNamespace(settings)
-			if err != nil {
-				return fmt.Errorf("namespace %q: %w", name, err)
-			}
-			snap.namespaces[name] = &ns
+			c.readNamespace(snap, name, settings)
 			return nil
 		}
 	})
@@ -166,6 +171,29 @@ func (c *catalog) read(ctx context.Context) error {
 	}
 	c.copy.Store(snap)
 	return nil
+}
+
+// readNamespace puts a namespace into a copy. One that is damaged is refused by itself, and told
+// of once.
+func (c *catalog) readNamespace(snap *snapshot, name string, settings []byte) {
+	ns, err := decodeNamespace(name, settings)
+	if err == nil {
+		snap.namespaces[name] = &ns
+		return
+	}
+	snap.unreadable[name] = err
+	if old := c.copy.Load(); old == nil || old.unreadable[name] == nil {
+		c.damaged(err)
+		c.logger.Error("the settings of a namespace are damaged; everything in it is refused until they are repaired", "namespace", name, "error", err)
+	}
+}
+
+// namespace returns a namespace, nil if there is none.
+func (s *snapshot) namespace(name string) (*store.Namespace, error) {
+	if err := s.unreadable[name]; err != nil {
+		return nil, unreadable(name, err)
+	}
+	return s.namespaces[name], nil
 }
 
 // run refreshes the copy, and tells the database the newest time, until ctx ends.
@@ -254,14 +282,15 @@ func (c *catalog) namespace(ctx context.Context, name string) (*store.Namespace,
 	if err != nil {
 		return nil, err
 	}
-	if ns := snap.namespaces[name]; ns != nil {
-		return ns, nil
+	if ns, err := snap.namespace(name); ns != nil || err != nil {
+		return ns, err
 	}
 	if err := c.refresh(ctx); err != nil {
 		return nil, err
 	}
-	if ns := c.copy.Load().namespaces[name]; ns != nil {
-		return ns, nil
+	ns, err := c.copy.Load().namespace(name)
+	if ns == nil && err == nil {
+		err = store.NamespaceUnknown(name)
 	}
-	return nil, store.NamespaceUnknown(name)
+	return ns, err
 }

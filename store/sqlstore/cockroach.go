@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/cockroach-go/v2/crdb"
 	crdbpgx "github.com/cockroachdb/cockroach-go/v2/crdb/crdbpgxv5"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -59,7 +60,6 @@ func detectCockroach(ctx context.Context, conn *pgx.Conn, opts Options) (dialect
 	return &cockroach{timing: opts.Timing, regions: regions}, nil
 }
 
-func (c *cockroach) name() string           { return "cockroach" }
 func (c *cockroach) transactionalDDL() bool { return false }
 
 // needsSeal: a read meets a pending write of its range and waits for it. Only while both are
@@ -87,6 +87,25 @@ func (c *cockroach) session() map[string]string {
 		"default_transaction_read_only":          "off",
 	}
 }
+
+// checkSession: without a limit in milliseconds nothing bounds a statement.
+// https://www.cockroachlabs.com/docs/v25.4/show-vars
+func (c *cockroach) checkSession(ctx context.Context, conn *pgx.Conn) error {
+	var got string
+	if err := conn.QueryRow(ctx, "SHOW statement_timeout", pgx.QueryExecModeExec).Scan(&got); err != nil {
+		return err
+	}
+	if got == "0" || got == "0s" {
+		return unfit("statement_timeout", c.session()["statement_timeout"], got)
+	}
+	return nil
+}
+
+// accepts: every node can write.
+func (c *cockroach) accepts() pgconn.ValidateConnectFunc { return nil }
+
+// watch: nothing that matters here changes while the cluster runs.
+func (c *cockroach) watch(context.Context, queryer) error { return nil }
 
 // bucketGarbage is how long CockroachDB keeps what was overwritten in, or dropped with, a
 // bucket. Ten minutes is the least that its documentation calls tested; a backup that is not

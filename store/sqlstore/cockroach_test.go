@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -53,7 +54,7 @@ func TestCockroachDialect(t *testing.T) {
 	altered := r.asCockroach("eu-west1", "us-east1")
 	d, err := r.detect("us-east1")
 	r.must(err)
-	wantEqual(t, "dialect", d.name(), "cockroach")
+	wantEqual(t, "dialect", fmt.Sprintf("%T", d), "*sqlstore.cockroach")
 	_, err = r.detect("us-west9")
 	if err == nil || !strings.Contains(err.Error(), `region "us-west9" is not one of the database's, eu-west1, us-east1`) {
 		t.Errorf("a region that the database does not have: %v", err)

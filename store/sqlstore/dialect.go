@@ -10,21 +10,29 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // dialect is what differs between the databases. The statements on records do not.
 type dialect interface {
-	name() string
 	// session are the run-time parameters of every connection of the pool.
 	session() map[string]string
+	// checkSession refuses a connection whose session has not got the parameters that safety
+	// rests on: something between here and the server kept them.
+	checkSession(ctx context.Context, conn *pgx.Conn) error
+	// accepts refuses a server of those that the connection string names; nil if all will do.
+	accepts() pgconn.ValidateConnectFunc
+	// watch reads what the server may change while it runs, and a failover may change.
+	watch(ctx context.Context, q queryer) error
 	// createBucket are the statements that make a bucket's table. They can be repeated.
 	createBucket(id bucketID, region string) []string
 	// needsSeal says that a transaction can still commit after what it wrote was looked for
 	// and not seen.
 	needsSeal() bool
 	// barrier is a statement after which a reading transaction ends only when what it has
-	// read is on the replicas too; empty if what can be read always is.
+	// read is on the replicas too; empty if what can be read always is. It is as of the last
+	// watch, so a setting that turns it on counts from the next refresh of the catalog on.
 	barrier() string
 	// transactionalDDL says that a migration can be one transaction.
 	transactionalDDL() bool
@@ -48,6 +56,18 @@ func detect(ctx context.Context, conn *pgx.Conn, opts Options) (dialect, error) 
 	return nil, fmt.Errorf("the database is neither PostgreSQL nor CockroachDB: %s", version)
 }
 
+// connectTimeout bounds the making of a connection, also to a server that accepts it and
+// says nothing.
+const connectTimeout = 5 * time.Second
+
+// errUnfit says that a connection was refused by checkSession.
+var errUnfit = errors.New("the session is not safe to work in")
+
+func unfit(setting, want, got string) error {
+	return fmt.Errorf("%w: %s is %s and not %s: something between here and the database dropped it; connect to the database directly or with a session-mode pooler",
+		errUnfit, setting, got, want)
+}
+
 // connect opens the pool of connections to the database that dsn names.
 func connect(ctx context.Context, dsn string, opts Options) (*pgxpool.Pool, dialect, error) {
 	config, err := pgxpool.ParseConfig(dsn)
@@ -55,6 +75,9 @@ func connect(ctx context.Context, dsn string, opts Options) (*pgxpool.Pool, dial
 		return nil, nil, err
 	}
 	config.ConnConfig.RuntimeParams["application_name"] = "idemd"
+	if config.ConnConfig.ConnectTimeout == 0 { // the connection string names none
+		config.ConnConfig.ConnectTimeout = connectTimeout
+	}
 	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
 	if err != nil {
 		return nil, nil, err
@@ -64,8 +87,13 @@ func connect(ctx context.Context, dsn string, opts Options) (*pgxpool.Pool, dial
 		return nil, nil, err
 	}
 	maps.Copy(config.ConnConfig.RuntimeParams, d.session())
-	if d.needsSeal() && config.ConnConfig.ValidateConnect == nil {
-		config.ConnConfig.ValidateConnect = writable
+	if config.ConnConfig.ValidateConnect == nil {
+		config.ConnConfig.ValidateConnect = d.accepts()
+	}
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		bounded, cancel := context.WithTimeout(ctx, connectTimeout)
+		defer cancel()
+		return d.checkSession(bounded, conn)
 	}
 	// What the database's makers advise: as many idle as open, and a lifetime with jitter,
 	// so that connections spread again after a node was away.
@@ -78,21 +106,33 @@ func connect(ctx context.Context, dsn string, opts Options) (*pgxpool.Pool, dial
 	return pool, d, err
 }
 
-// definitionTimeout bounds one statement that creates, changes, drops or reads through a table.
-const definitionTimeout = time.Hour
+// How long one statement that creates, changes or drops a table may run: where buckets are
+// made many are still ahead, a migration may have to write every row.
+const (
+	bucketTimeout    = 5 * time.Minute
+	migrationTimeout = time.Hour
+	// answerTime is how much longer than the server's own limit an answer is waited for.
+	answerTime = time.Second
+)
 
 // definitionPatience is how long such a statement waits for a lock.
 const definitionPatience = 250 * time.Millisecond
 
+// definer is a connection for statements on whole tables. Each has a limit on both sides: the
+// network may be silent.
+type definer struct {
+	conn    *pgx.Conn
+	longest time.Duration
+}
+
 // define runs f on a connection of its own, for statements on whole tables: they may take
 // longer than those on records, and must work when all other connections are busy. They wait
 // only shortly for locks, because all who come later would wait behind them.
-func define(ctx context.Context, pool *pgxpool.Pool, f func(*pgx.Conn) error) (err error) {
+func define(ctx context.Context, pool *pgxpool.Pool, longest time.Duration, f func(definer) error) (err error) {
 	config := pool.Config().ConnConfig
-	delete(config.RuntimeParams, "enable_seqscan")
-	config.RuntimeParams["statement_timeout"] = milliseconds(definitionTimeout)
+	config.RuntimeParams["statement_timeout"] = milliseconds(longest)
 	config.RuntimeParams["lock_timeout"] = milliseconds(definitionPatience)
-	config.RuntimeParams["idle_in_transaction_session_timeout"] = milliseconds(definitionTimeout)
+	config.RuntimeParams["idle_in_transaction_session_timeout"] = milliseconds(longest)
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return err
@@ -102,7 +142,29 @@ func define(ctx context.Context, pool *pgxpool.Pool, f func(*pgx.Conn) error) (e
 		defer cancel()
 		err = errors.Join(err, conn.Close(closing))
 	}()
-	return f(conn)
+	return f(definer{conn, longest})
+}
+
+func (d definer) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	bounded, cancel := context.WithTimeout(ctx, d.longest+answerTime)
+	defer cancel()
+	return d.conn.Exec(bounded, sql, args...)
+}
+
+func (d definer) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	bounded, cancel := context.WithTimeout(ctx, d.longest+answerTime)
+	return boundedRow{d.conn.QueryRow(bounded, sql, args...), cancel}
+}
+
+// boundedRow has a limit that ends with its Scan.
+type boundedRow struct {
+	pgx.Row
+	done context.CancelFunc
+}
+
+func (r boundedRow) Scan(targets ...any) error {
+	defer r.done()
+	return r.Row.Scan(targets...)
 }
 
 // detached is a context that does not end with ctx, but after a time.
@@ -112,8 +174,9 @@ func detached(ctx context.Context, after time.Duration) (context.Context, contex
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-// bucketColumns are the columns of a bucket's table, in both databases' SQL. A marker has
-// only a digest and a state.
+// bucketColumns are the columns of a bucket's table, in both databases' SQL. Of a marker only
+// the digest and the state mean anything: one that was put there has nothing else, one that a
+// row left behind still has what the row had.
 const bucketColumns = `
   digest bytea PRIMARY KEY,
   key bytea NOT NULL DEFAULT '',

@@ -3,12 +3,16 @@ package sqlstore
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/idemd/idemd/store/sqlstore/pgfault"
 	"github.com/idemd/idemd/store/sqlstore/pgtest"
 )
 
@@ -137,8 +141,8 @@ func TestTransactionOfAGoneCaller(t *testing.T) {
 			cancel()
 			return err
 		})
-		wantError(t, d.name(), err, context.Canceled)
-		wantError(t, d.name(), d.runTx(t.Context(), s.pool, func(pgx.Tx) error { return mine }), mine)
+		wantError(t, fmt.Sprintf("%T", d), err, context.Canceled)
+		wantError(t, fmt.Sprintf("%T", d), d.runTx(t.Context(), s.pool, func(pgx.Tx) error { return mine }), mine)
 	}
 	wantEqual(t, "rows", read[int](r, "SELECT count(*) FROM written"), 0)
 }
@@ -178,4 +182,62 @@ SET search_path = odd, pg_catalog`); err != nil {
 	if _, err := detect(t.Context(), conn, Options{}); err == nil || !strings.Contains(err.Error(), "neither PostgreSQL nor CockroachDB") {
 		t.Fatal(err)
 	}
+}
+
+// A session that has not got what we asked for is not worked in.
+func TestDroppedSessionParameters(t *testing.T) {
+	t.Parallel()
+	for _, name := range safetySettings {
+		proxy := pgfault.New(t, pgtest.Shared(t).NewDatabase(t))
+		proxy.DropParameter(name)
+		m, err := NewMigrator(t.Context(), proxy.DSN(), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = m.Status(t.Context())
+		m.Close()
+		if !errors.Is(err, errUnfit) || !strings.Contains(err.Error(), name+" is ") || !strings.Contains(err.Error(), "session-mode pooler") {
+			t.Errorf("without %s: %v", name, err)
+		}
+	}
+}
+
+// On the other dialect too, as far as its settings are understood by what plays it.
+func TestDroppedTimeoutOnCockroach(t *testing.T) {
+	t.Parallel()
+	conn := dial(t, pgtest.Shared(t).NewDatabase(t))
+	c := &cockroach{timing: Timing{MaxStatement: 2 * time.Second}}
+	if err := c.checkSession(t.Context(), conn); !errors.Is(err, errUnfit) {
+		t.Fatal(err)
+	}
+	execute(t, conn, "SET statement_timeout = 2000")
+	if err := c.checkSession(t.Context(), conn); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A server that accepts connections and stays silent is given up soon, unless the connection
+// string says when.
+func TestSilentServer(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	opts, err := Options{}.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if _, _, err := connect(ctx, "postgres://"+listener.Addr().String()+"/db?sslmode=disable", opts); err == nil || ctx.Err() != nil {
+		t.Fatalf("a silent server: %v", err)
+	}
+	pool, _, err := connect(ctx, with(pgtest.Shared(t).NewDatabase(t), "connect_timeout", "17"), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	wantEqual(t, "timeout of the connection string", pool.Config().ConnConfig.ConnectTimeout, 17*time.Second)
 }

@@ -3,13 +3,19 @@
 //
 // # Tour
 //
-//   - bucket.go, plan.go: buckets, their tables, and every statement on them.
-//   - perform.go: how an operation goes: quick statement, reading, transaction.
-//   - claim.go, settle.go: the operations and their batches; coalesce.go gathers batches.
-//   - find.go: reading; write.go: the transaction; move.go: rows that move forward.
+//   - store.go, options.go: opening and closing; what can be set.
+//   - bucket.go, plan.go, plans.go: buckets, their tables, and every statement on them.
+//   - perform.go: how an operation goes: quick statement, reading, transaction; turns.go: one
+//     writer of a key at a time.
+//   - claim.go, settle.go, batches.go: the operations and their batches; coalesce.go gathers
+//     batches; records.go: what operators do.
+//   - find.go: reading; write.go: the transaction; move.go: rows that move forward; codec.go:
+//     rows and records.
 //   - home.go, seal.go, clock.go: which bucket a grant goes into, and when it may.
-//   - catalog.go: this process's copy of the registry; maintain.go: buckets made and dropped.
-//   - dialect.go, postgres.go, cockroach.go: what differs between the databases.
+//   - catalog.go: this process's copy of the registry and the namespaces; namespaces.go.
+//   - ahead.go: buckets made; maintain.go, retire.go, kept.go: buckets emptied and dropped.
+//   - dialect.go, postgres.go, cockroach.go: what differs between the databases, connections.
+//   - migrate.go, migrations: the tables beside the buckets.
 //   - errors.go: what an error of the database means.
 //
 // # Where meaning lives

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -23,23 +24,39 @@ const (
 )
 
 // faults are the SQLSTATEs that are not faultRefused. Both databases' documentation lists
-// them under the same numbers.
+// them under the same numbers; those with a C after the class are CockroachDB's own
+// (pkg/sql/pgwire/pgcode). An error that ends a statement has rolled it back; one that ends
+// the connection may have come after the commit.
 var faults = map[string]fault{
 	"40001": faultRetry, // serialization_failure
 	"40P01": faultRetry, // deadlock_detected
 	"55P03": faultRetry, // lock_not_available: lock_timeout
+	"53000": faultRetry, // insufficient_resources
+	"53200": faultRetry, // out_of_memory
 	"53300": faultRetry, // too_many_connections
+	"08001": faultRetry, // sqlclient_unable_to_establish_sqlconnection
+	"08004": faultRetry, // sqlserver_rejected_establishment_of_sqlconnection
 	"57P03": faultRetry, // cannot_connect_now: starting up
 	"25006": faultRetry, // read_only_sql_transaction: a replica, until the pool finds the primary
 	"25P03": faultRetry, // idle_in_transaction_session_timeout
+	"57P05": faultRetry, // idle_session_timeout: it was ended before the statement came
 
 	"40003": faultUnknown, // statement_completion_unknown
 	"57014": faultUnknown, // query_canceled: a COMMIT that waits for a replica is done all the same
 	"57P01": faultUnknown, // admin_shutdown: the node drains
 	"57P02": faultUnknown, // crash_shutdown
+	"57P04": faultUnknown, // database_dropped
+	"57000": faultUnknown, // operator_intervention
+	"25P04": faultUnknown, // transaction_timeout, from PostgreSQL 17 on
 	"08000": faultUnknown, // connection_exception and its kind
 	"08003": faultUnknown,
 	"08006": faultUnknown,
+	"08007": faultUnknown, // transaction_resolution_unknown
+	"08P01": faultUnknown, // protocol_violation: what poolers say when they lose a server
+	"08C00": faultUnknown, // a proxy lost its node
+	"58C00": faultUnknown, // RangeUnavailable
+	"58C01": faultUnknown, // InternalConnectionFailure
+	"XXA00": faultUnknown, // committed, but a schema change failed
 
 	"42P01": faultGone, // undefined_table
 }
@@ -49,21 +66,24 @@ func faultOf(err error) fault {
 	var (
 		answered   *pgconn.PgError
 		connecting *pgconn.ConnectError
-		refusal    *store.Error
 	)
 	switch {
 	case err == nil:
 		return faultNone
 	case errors.Is(err, errNotDone):
 		return faultRetry
-	case errors.As(err, &refusal):
+	case isRefusal(err):
 		return faultRefused
 	case errors.As(err, &answered):
-		if f, ok := faults[answered.Code]; ok {
-			return f
+		f, ok := faults[answered.Code]
+		switch {
+		case !ok:
+			return faultRefused
+		case f == faultUnknown && errors.As(err, &connecting): // no statement was sent
+			return faultRetry
 		}
-		return faultRefused
-	case errors.As(err, &connecting), pgconn.SafeToRetry(err), errors.Is(err, errAgain):
+		return f
+	case errors.As(err, &connecting), pgconn.SafeToRetry(err), errors.Is(err, errAgain), errors.Is(err, errUnfit):
 		return faultRetry
 	case errors.Is(err, errDamagedRow):
 		return faultRefused
@@ -72,20 +92,21 @@ func faultOf(err error) fault {
 	}
 }
 
+// hasCode says that the database's answer was one of these SQLSTATEs.
+func hasCode(err error, codes ...string) bool {
+	var answered *pgconn.PgError
+	return errors.As(err, &answered) && slices.Contains(codes, answered.Code)
+}
+
 // errNotDone marks an error after which it is known that nothing was done.
 var errNotDone = errors.New("nothing was done")
 
 // locked says that somebody held a row locked for too long.
-func locked(err error) bool {
-	var answered *pgconn.PgError
-	return errors.As(err, &answered) && answered.Code == "55P03"
-}
+func locked(err error) bool { return hasCode(err, "55P03") }
 
-// damagedPage says that the database cannot read what it has stored.
-func damagedPage(err error) bool {
-	var answered *pgconn.PgError
-	return errors.As(err, &answered) && (answered.Code == "XX001" || answered.Code == "XX002") // data_corrupted, index_corrupted
-}
+// damagedPage says that the database cannot read what it has stored: data_corrupted or
+// index_corrupted.
+func damagedPage(err error) bool { return hasCode(err, "XX001", "XX002") }
 
 // errAgain says that a statement found the key, or the time, not as it was decided upon.
 var errAgain = errors.New("the key or the bucket changed meanwhile")

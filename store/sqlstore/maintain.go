@@ -18,8 +18,6 @@ const (
 	// maintenanceLease is how long the others wait after a replica died: retiring a bucket is
 	// in no hurry. A run that takes longer goes on; another may then begin beside it.
 	maintenanceLease = store.MaxLease
-	// moveRows is how many live rows are moved at a stretch.
-	moveRows = 64
 )
 
 func (s *Store) keeper() *keeper { return newKeeper(s.opts, s.pool, s.dialect, s.clock, s.catalog) }
@@ -42,7 +40,8 @@ func (s *Store) provide(ctx context.Context) error {
 	}
 }
 
-// start begins the background work, which ends with s.ending.
+// start begins the background work. What maintains the buckets ends with Close, before the
+// store refuses operations: it releases its key then. The rest ends with s.ending.
 func (s *Store) start() {
 	kicked := make(chan struct{}, 1)
 	s.catalog.onKick = func() {
@@ -52,10 +51,59 @@ func (s *Store) start() {
 		}
 	}
 	s.background.Go(func() { s.catalog.run(s.ending) })
-	s.background.Go(func() { s.keepMaintaining(s.ending, kicked) })
 	if s.dialect.needsSeal() {
 		s.background.Go(func() { s.seal.run(s.ending) })
 	}
+	if s.opts.MaintainEvery < 0 {
+		return
+	}
+	var ctx context.Context
+	ctx, s.endMaintaining = context.WithCancel(s.ending)
+	// Apart: a retirement may take long, or hang, and buckets must be made meanwhile.
+	s.maintaining.Go(func() { s.repeat(ctx, kicked, s.provideNext) })
+	s.maintaining.Go(func() { s.repeat(ctx, nil, s.retireNext) })
+}
+
+// stopMaintaining ends what start has begun to maintain the buckets.
+func (s *Store) stopMaintaining() {
+	if s.endMaintaining != nil {
+		s.endMaintaining()
+	}
+	s.maintaining.Wait()
+}
+
+// repeat runs f from time to time, and when kicked, until ctx ends.
+func (s *Store) repeat(ctx context.Context, kicked <-chan struct{}, f func(context.Context) error) {
+	ticker := time.NewTicker(s.opts.MaintainEvery)
+	defer ticker.Stop()
+	for {
+		err := f(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			s.opts.Logger.Error("maintenance failed; it will be tried again", "error", causeOf(err))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		case <-kicked:
+			pause(ctx, time.Second)
+		}
+	}
+}
+
+// provideNext makes the buckets that are missing.
+func (s *Store) provideNext(ctx context.Context) error { return s.keeper().createAhead(ctx) }
+
+// retireNext retires and drops what is due.
+func (s *Store) retireNext(ctx context.Context) error {
+	report, err := s.retirement(ctx)
+	for _, b := range report.Dropped {
+		s.opts.Logger.Info("bucket retired", "retention_up_to", b.Tier.MaxRetention(), "start", b.Start, "end", b.End, "moved", report.Moved)
+	}
+	return err
 }
 
 // Buckets implements [store.Maintainer].
@@ -74,81 +122,64 @@ func (s *Store) Buckets(ctx context.Context) ([]store.Bucket, error) {
 }
 
 // Health says what an operator should look at although operations still succeed: a bucket
-// that claims will need next does not exist.
+// that claims will need next does not exist, one cannot be dropped, or the clocks disagree.
 func (s *Store) Health(ctx context.Context) error {
 	snap, err := s.catalog.current(ctx)
 	if err != nil {
 		return err
 	}
-	return s.keeper().missing(snap)
-}
-
-// keepMaintaining runs Maintain from time to time, and when something is missing, until ctx
-// ends.
-func (s *Store) keepMaintaining(ctx context.Context, kicked <-chan struct{}) {
-	if s.opts.MaintainEvery < 0 {
-		return
-	}
-	ticker := time.NewTicker(s.opts.MaintainEvery)
-	defer ticker.Stop()
-	for {
-		report, err := s.Maintain(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		if err != nil {
-			s.opts.Logger.Error("maintenance failed; it will be tried again", "error", err)
-		}
-		for _, b := range report.Dropped {
-			s.opts.Logger.Info("bucket retired", "retention_up_to", b.Tier.MaxRetention(), "start", b.Start, "end", b.End, "moved", report.Moved)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		case <-kicked:
-			pause(ctx, time.Second)
-		}
-	}
+	return errors.Join(s.keeper().missing(snap), s.kept.health(s.opts.Region), s.clock.suspect())
 }
 
 // Maintain implements [store.Maintainer]. It makes the buckets that are missing, and retires
 // those in which nothing can be live any more: it moves what still is, and no replica looks
 // into them from then on. The table is dropped by a later run, when no replica's copy of the
 // registry has the bucket any more. While another replica retires buckets it leaves that to it.
-func (s *Store) Maintain(ctx context.Context) (report store.Maintenance, err error) {
+func (s *Store) Maintain(ctx context.Context) (store.Maintenance, error) {
+	if _, err := s.reread(ctx); err != nil {
+		return store.Maintenance{}, err
+	}
+	failed := s.provideNext(ctx)
+	report, err := s.retirement(ctx)
+	return report, errors.Join(failed, err)
+}
+
+// retirement retires and drops what is due, unless another replica does or the time is not to
+// be trusted.
+func (s *Store) retirement(ctx context.Context) (report store.Maintenance, err error) {
 	snap, err := s.reread(ctx)
 	if err != nil {
 		return report, err
 	}
-	failed := s.keeper().createAhead(ctx)
+	if s.clockSuspect() {
+		return report, nil
+	}
 	due := s.due(snap)
 	retired, err := s.retired(ctx)
 	if err != nil || len(due)+len(retired) == 0 {
-		return report, errors.Join(failed, err)
+		return report, err
 	}
 	release, ok, err := s.lockMaintenance(ctx)
 	if err != nil || !ok {
-		return report, errors.Join(failed, err)
+		return report, err
 	}
 	defer release()
-	err = define(ctx, s.pool, func(conn *pgx.Conn) error {
-		return errors.Join(s.retireAll(ctx, conn, due, &report), s.dropAll(ctx, conn, retired))
+	failed := define(ctx, s.pool, bucketTimeout, func(d definer) error {
+		return errors.Join(s.retireAll(ctx, d, due, &report), s.dropAll(ctx, d, retired))
 	})
-	failed = errors.Join(failed, err)
 	if len(report.Dropped) > 0 {
 		failed = errors.Join(failed, s.catalog.refresh(ctx))
 	}
 	return report, failed
 }
 
-// due are the open buckets in which nothing can be live any more but what is to be moved. A
-// statement that began before that has ended by then.
+// due are the open buckets in which nothing can be live any more but what is to be moved,
+// without those kept for now. A statement that began before that has ended by then.
 func (s *Store) due(snap *snapshot) (due []bucketID) {
 	now := snap.now - s.opts.Timing.window().Microseconds()
 	for _, tier := range store.Tiers {
 		for _, id := range snap.buckets[tier] {
-			if id.dropAfter() <= now {
+			if id.dropAfter() <= now && !s.kept.now(id, snap.now) {
 				due = append(due, id)
 			}
 		}
@@ -158,7 +189,9 @@ func (s *Store) due(snap *snapshot) (due []bucketID) {
 
 // retired are the retired buckets that no replica's copy has any more.
 func (s *Store) retired(ctx context.Context) ([]bucketID, error) {
-	rows, err := s.pool.Query(ctx, fmt.Sprintf(`SELECT tier, start_us FROM idem_buckets
+	bounded, cancel := context.WithTimeout(ctx, catalogTimeout)
+	defer cancel()
+	rows, err := s.pool.Query(bounded, fmt.Sprintf(`SELECT tier, start_us FROM idem_buckets
 WHERE region = $1 AND state = %d AND changed_us + $2::int8 <= %s ORDER BY tier, start_us`, bucketRetired, us(s.opts.Clock.Now)),
 		s.opts.Region, copyLag.Microseconds())
 	if err != nil {
@@ -211,107 +244,4 @@ func (s *Store) releaseIn(ctx context.Context, ns *store.Namespace, req store.Re
 		return change, err
 	}
 	return s.perform(ctx, t)
-}
-
-func (s *Store) retireAll(ctx context.Context, conn *pgx.Conn, due []bucketID, report *store.Maintenance) error {
-	var failed []error
-	for _, id := range due {
-		moved, err := s.retire(ctx, conn, id)
-		report.Moved += moved
-		if err != nil {
-			failed = append(failed, fmt.Errorf("retire bucket %s: %w", id.table(s.opts.Region), err))
-			continue
-		}
-		report.Dropped = append(report.Dropped, id.describe())
-	}
-	return errors.Join(failed...)
-}
-
-// retire moves what is live out of a bucket and takes it out of the registry's open ones.
-// What is not live when it is looked at stays so: nothing is granted into the bucket any
-// more, and an expired row is never renewed.
-func (s *Store) retire(ctx context.Context, conn *pgx.Conn, id bucketID) (moved int, err error) {
-	for {
-		n, found, err := s.moveLive(ctx, conn, id)
-		moved += n
-		if err != nil {
-			return moved, err
-		}
-		if found == 0 || seeded("move-live") {
-			break
-		}
-	}
-	_, err = s.pool.Exec(ctx, fmt.Sprintf("UPDATE idem_buckets SET state = %d, changed_us = %s WHERE region = $1 AND tier = $2 AND start_us = $3 AND state = %d",
-		bucketRetired, us(s.opts.Clock.Running), bucketOpen), s.opts.Region, int16(id.tier), id.start)
-	return moved, err
-}
-
-// isLive is the condition of a row that still answers repeats.
-func (s *Store) isLive() string {
-	return fmt.Sprintf("r.state <> %d AND (r.expires_at IS NULL OR r.expires_at > %s)", stateMoved, us(s.opts.Clock.Now))
-}
-
-// moveLive reads a bucket once from end to end and moves what is live. Found is how many live
-// rows there were: when there was none, the bucket can go.
-func (s *Store) moveLive(ctx context.Context, conn *pgx.Conn, id bucketID) (moved, found int, err error) {
-	if seeded("move-live") {
-		return 0, 0, nil
-	}
-	rows, err := conn.Query(ctx, fmt.Sprintf("SELECT r.digest FROM %s AS r WHERE %s", id.table(s.opts.Region), s.isLive()))
-	if err != nil {
-		return 0, 0, err
-	}
-	var (
-		digest []byte
-		batch  []store.KeyDigest
-	)
-	move := func() error {
-		n, err := s.moveForward(ctx, id, batch)
-		moved, batch = moved+n, nil
-		return err
-	}
-	_, err = pgx.ForEachRow(rows, []any{&digest}, func() error {
-		found++
-		if batch = append(batch, store.KeyDigest(digest)); len(batch) < moveRows {
-			return nil
-		}
-		return move()
-	})
-	if err != nil {
-		return moved, found, err
-	}
-	return moved, found, move()
-}
-
-// dropAll drops the tables of retired buckets. One that is in use is left to a later run.
-func (s *Store) dropAll(ctx context.Context, conn *pgx.Conn, retired []bucketID) error {
-	var failed []error
-	for _, id := range retired {
-		if err := s.drop(ctx, conn, id); err != nil {
-			failed = append(failed, fmt.Errorf("drop bucket %s: %w", id.table(s.opts.Region), err))
-		}
-	}
-	return errors.Join(failed...)
-}
-
-// drop drops a table, unless against all expectation something in it is live: then the
-// bucket is opened again.
-func (s *Store) drop(ctx context.Context, conn *pgx.Conn, id bucketID) error {
-	table := id.table(s.opts.Region)
-	var live bool
-	err := conn.QueryRow(ctx, fmt.Sprintf("SELECT EXISTS (SELECT 1 FROM %s AS r WHERE %s)", table, s.isLive())).Scan(&live)
-	if err != nil && faultOf(err) != faultGone { // gone: it was dropped, and only the registry does not know
-		return err
-	}
-	if live {
-		_, err := conn.Exec(ctx, fmt.Sprintf("UPDATE idem_buckets SET state = %d WHERE region = $1 AND tier = $2 AND start_us = $3", bucketOpen),
-			s.opts.Region, int16(id.tier), id.start)
-		return errors.Join(errors.New("it was retired with live records in it, and is opened again"), err)
-	}
-	if err := repeatable(ctx, conn, "DROP TABLE IF EXISTS "+table); err != nil {
-		return err
-	}
-	_, err = conn.Exec(ctx, "DELETE FROM idem_buckets WHERE region = $1 AND tier = $2 AND start_us = $3 AND state = $4",
-		s.opts.Region, int16(id.tier), id.start, bucketRetired)
-	return err
 }

@@ -2,11 +2,13 @@ package sqlstore
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/sqlstore/pgfault"
 )
 
 func (r *rig) maintain(s *Store) store.Maintenance {
@@ -155,4 +157,102 @@ func TestRetiredBucketWithLiveRows(t *testing.T) {
 	}
 	wantEqual(t, "table is there", r.exists(old.table("local")), true)
 	wantEqual(t, "state", read[int](r, "SELECT state FROM idem_buckets WHERE start_us = $1 AND tier = $2", old.start, int16(old.tier)), bucketOpen)
+}
+
+// A live row that is damaged cannot be moved. Its bucket stays, and is not read all the time;
+// the other rows move.
+func TestDamagedRowKeepsItsBucket(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	observer := &damageObserver{}
+	r.opts.Observer = observer
+	r.migrate()
+	proxy := pgfault.New(t, r.dsn)
+	pages := proxy.Add(pgfault.Rule{Match: pageText, Do: pgfault.Rewrite("$0")})
+	r.dsn = proxy.DSN()
+	s := r.replica()
+	_, err := s.CreateNamespace(t.Context(), hourly(store.Hold))
+	r.must(err)
+	keys := make([]store.Key, 5)
+	for i := range keys {
+		keys[i] = store.Key{Namespace: "hourly", ID: fmt.Sprint(i)}
+		r.grant(s, store.ClaimRequest{Key: keys[i], AttemptID: "a"})
+	}
+	old := bucketAt(store.TierHour, began)
+	digest := keys[2].Digest()
+	r.exec("UPDATE "+old.table("local")+" SET lapse_policy = 9 WHERE digest = $1", digest[:])
+	r.exec("INSERT INTO " + old.table("local") + ` (digest, state) VALUES ('\x8000', 1)`) // no digest
+	r.set(old.dropAfter() + s.seal.window)
+	wantEqual(t, "report", r.maintain(s), store.Maintenance{Moved: 4})
+	wantEqual(t, "reported", observer.damaged, 2)
+	health := s.Health(t.Context())
+	if health == nil || !strings.Contains(health.Error(), "bucket "+old.table("local")+" is not dropped: 2 of its live rows are damaged") {
+		t.Fatal(health)
+	}
+	_, err = s.InspectRecord(t.Context(), keys[2])
+	wantError(t, "the damaged key", err, store.ErrRecordCorrupt)
+	_, err = s.ListRecords(t.Context(), store.ListRequest{Namespace: "hourly", PageSize: 1})
+	r.must(err)
+
+	observer.damaged = 0
+	read := pages.Fired()
+	r.advance(lookAgain - time.Microsecond)
+	r.maintain(s)
+	for _, id := range s.due(s.catalog.copy.Load()) {
+		if id == old {
+			t.Fatal("a bucket that is kept is due")
+		}
+	}
+	wantEqual(t, "buckets kept", len(s.kept.buckets), 1)
+	r.advance(time.Microsecond)
+	wantEqual(t, "looked at again", r.maintain(s), store.Maintenance{})
+	if pages.Fired() == read {
+		t.Fatal("it was not looked at again")
+	}
+	wantEqual(t, "reported again", observer.damaged, 0)
+
+	r.exec("DELETE FROM "+old.table("local")+" WHERE digest IN ($1, $2)", digest[:], []byte{0x80, 0})
+	r.advance(lookAgain)
+	wantEqual(t, "dropped when it is repaired", r.maintain(s).Dropped[0], old.describe())
+	r.must(s.Health(t.Context()))
+}
+
+// A page that the server cannot read keeps its bucket too.
+func TestDamagedPageKeepsItsBucket(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	observer := &damageObserver{}
+	r.opts.Observer = observer
+	r.migrate()
+	proxy := pgfault.New(t, r.dsn)
+	r.dsn = proxy.DSN()
+	s := r.replica()
+	old := bucketAt(store.TierHour, began)
+	proxy.Add(pgfault.Rule{Match: regexp.MustCompile("^SELECT digest FROM " + old.table("local") + " "), Do: pgfault.Fail("XX001")})
+	r.set(old.dropAfter() + s.seal.window)
+	for range 2 {
+		if report := r.maintain(s); len(report.Dropped) > 0 && report.Dropped[0] == old.describe() {
+			t.Fatal("it was retired")
+		}
+	}
+	wantEqual(t, "reported", observer.damaged, 1)
+}
+
+// While nobody can say whose clock is wrong, nothing is dropped because of the time.
+func TestNothingIsRetiredWhileTheClockIsSuspect(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	behind := maxApart + time.Second
+	r.opts.Wall = func() time.Time { return r.now().Add(-behind) }
+	r.migrate()
+	s := r.replica()
+	old := bucketAt(store.TierHour, began)
+	r.set(old.dropAfter() + s.seal.window)
+	wantEqual(t, "report", r.maintain(s), store.Maintenance{})
+	if err := s.Health(t.Context()); err == nil || !strings.Contains(err.Error(), "clock") {
+		t.Fatal(err)
+	}
+	behind = 0
+	wantEqual(t, "retired when they agree", len(r.maintain(s).Dropped) > 0, true)
+	r.must(s.Health(t.Context()))
 }

@@ -187,11 +187,11 @@ func (m *Migrator) Status(ctx context.Context) (SchemaStatus, error) {
 // its region if they do not exist. It returns the names of the migrations it made. Several
 // may run at once.
 func (m *Migrator) Up(ctx context.Context) (made []string, err error) {
-	err = define(ctx, m.pool, func(conn *pgx.Conn) error {
+	err = define(ctx, m.pool, migrationTimeout, func(d definer) error {
 		if m.dialect.transactionalDDL() {
-			made, err = upInTransaction(ctx, conn)
+			made, err = upInTransaction(ctx, d)
 		} else {
-			made, err = upByStatement(ctx, repeating{conn})
+			made, err = upByStatement(ctx, repeating{d})
 		}
 		return err
 	})
@@ -205,17 +205,9 @@ func (m *Migrator) Up(ctx context.Context) (made []string, err error) {
 const migrationLock = 0x6964656d64
 
 // upInTransaction makes all that is pending, or nothing.
-func upInTransaction(ctx context.Context, conn *pgx.Conn) (made []string, err error) {
+func upInTransaction(ctx context.Context, d definer) (made []string, err error) {
 	for n := 0; ; n++ {
-		// Read committed: what is read must be as of when the lock was had.
-		err = pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-			made = nil
-			if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", int64(migrationLock)); err != nil {
-				return err
-			}
-			made, err = upByStatement(ctx, tx)
-			return err
-		})
+		made, err = tryUp(ctx, d)
 		if faultOf(err) != faultRetry {
 			return made, err
 		}
@@ -226,16 +218,30 @@ func upInTransaction(ctx context.Context, conn *pgx.Conn) (made []string, err er
 	}
 }
 
+func tryUp(ctx context.Context, d definer) (made []string, err error) {
+	bounded, cancel := context.WithTimeout(ctx, d.longest+answerTime)
+	defer cancel()
+	// Read committed: what is read must be as of when the lock was had.
+	err = pgx.BeginTxFunc(bounded, d.conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(bounded, "SELECT pg_advisory_xact_lock($1)", int64(migrationLock)); err != nil {
+			return err
+		}
+		made, err = upByStatement(bounded, tx)
+		return err
+	})
+	return made, err
+}
+
 type executor interface {
 	queryer
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
 // repeating runs each statement again that another session's was in the way of.
-type repeating struct{ *pgx.Conn }
+type repeating struct{ definer }
 
 func (r repeating) Exec(ctx context.Context, sql string, _ ...any) (pgconn.CommandTag, error) {
-	return pgconn.CommandTag{}, repeatable(ctx, r.Conn, sql)
+	return pgconn.CommandTag{}, repeatable(ctx, r.definer, sql)
 }
 
 // upByStatement makes what is pending, one statement after the other. Each can be repeated,

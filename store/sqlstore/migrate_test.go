@@ -5,8 +5,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
-
-	"github.com/jackc/pgx/v5"
+	"time"
 
 	"github.com/idemd/idemd/store"
 )
@@ -60,8 +59,8 @@ func TestMigrateAtOnce(t *testing.T) {
 	for name, up := range map[string]func(*rig, *Migrator) ([]string, error){
 		"in a transaction": func(r *rig, m *Migrator) ([]string, error) { return m.Up(r.t.Context()) },
 		"by statement": func(r *rig, m *Migrator) (made []string, err error) {
-			err = define(r.t.Context(), m.pool, func(conn *pgx.Conn) error {
-				made, err = upByStatement(r.t.Context(), repeating{conn})
+			err = define(r.t.Context(), m.pool, time.Minute, func(d definer) error {
+				made, err = upByStatement(r.t.Context(), repeating{d})
 				return err
 			})
 			return made, err

@@ -9,21 +9,8 @@ import (
 	"github.com/idemd/idemd/store"
 )
 
-// moveForward moves the rows of a bucket that are still live into the home bucket, as they
-// are, and returns how many. What cannot be moved now is an error; it can be tried again.
-func (s *Store) moveForward(ctx context.Context, from bucketID, digests []store.KeyDigest) (moved int, err error) {
-	for _, digest := range digests {
-		ok, err := s.moveRow(ctx, from, digest)
-		if err != nil {
-			return moved, err
-		}
-		if ok {
-			moved++
-		}
-	}
-	return moved, nil
-}
-
+// moveRow moves the row of a bucket that is still live into the home bucket, as it is. When it
+// cannot be moved now, it can be tried again.
 func (s *Store) moveRow(ctx context.Context, from bucketID, digest store.KeyDigest) (moved bool, err error) {
 	for n := range tries {
 		if err := backoff(ctx, n); err != nil {

@@ -23,12 +23,27 @@ func encodeNamespace(ns store.Namespace) ([]byte, error) {
 	return b, nil
 }
 
-func decodeNamespace(settings []byte) (store.Namespace, error) {
+func decodeNamespace(name string, settings []byte) (store.Namespace, error) {
 	var m pb.Namespace
 	if err := proto.Unmarshal(settings, &m); err != nil {
-		return store.Namespace{}, err
+		return store.Namespace{}, fmt.Errorf("namespace %q: %w", name, err)
 	}
-	return storepb.NamespaceFromProto(&m)
+	ns, err := storepb.NamespaceFromProto(&m)
+	switch {
+	case err != nil:
+		return store.Namespace{}, fmt.Errorf("namespace %q: %w", name, err)
+	case ns.Name != name:
+		return store.Namespace{}, fmt.Errorf("namespace %q: the settings are those of %q", name, ns.Name)
+	}
+	return ns, nil
+}
+
+// unreadable is the refusal for a namespace whose settings are damaged.
+func unreadable(name string, cause error) error {
+	return &store.Error{
+		Sentinel: store.ErrRecordCorrupt, Cause: cause,
+		Detail: fmt.Sprintf("the settings of namespace %q are damaged; nothing was changed or granted; an operator must repair them", name),
+	}
 }
 
 // namespace returns the namespace of a key.
@@ -62,13 +77,18 @@ func (s *Store) GetNamespace(ctx context.Context, name string) (store.Namespace,
 	if err != nil {
 		return store.Namespace{}, err
 	}
-	if ns := snap.namespaces[name]; ns != nil {
-		return copyNamespace(ns), nil
+	ns, err := snap.namespace(name)
+	switch {
+	case err != nil:
+		return store.Namespace{}, err
+	case ns == nil:
+		return store.Namespace{}, store.NamespaceUnknown(name)
 	}
-	return store.Namespace{}, store.NamespaceUnknown(name)
+	return copyNamespace(ns), nil
 }
 
-// ListNamespaces implements [store.Namespaces]. It asks the database.
+// ListNamespaces implements [store.Namespaces]. It asks the database. A damaged one is left out;
+// it is logged and counted.
 func (s *Store) ListNamespaces(ctx context.Context) ([]store.Namespace, error) {
 	snap, err := s.reread(ctx)
 	if err != nil {
@@ -176,9 +196,9 @@ func (k *keeper) changeNamespace(ctx context.Context, name string, change func(o
 			return err
 		}
 		if len(settings) > 0 {
-			stored, err := decodeNamespace(settings)
+			stored, err := decodeNamespace(name, settings)
 			if err != nil {
-				return fmt.Errorf("namespace %q: %w", name, err)
+				return unreadable(name, err)
 			}
 			old = &stored
 		}

@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -136,4 +137,33 @@ func TestClosedStoreRefuses(t *testing.T) {
 			t.Errorf("operation %d on a closed store: %v", i, err)
 		}
 	}
+}
+
+// A namespace whose settings are damaged is refused by itself.
+func TestDamagedNamespace(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	observer := &damageObserver{}
+	r.opts.Observer = observer
+	r.migrate()
+	s := r.replica()
+	r.exec(`INSERT INTO idem_namespaces (name, settings) VALUES ('broken', '\xffff')`)
+	r.exec("INSERT INTO idem_namespaces (name, settings) SELECT 'swapped', settings FROM idem_namespaces WHERE name = 'default'")
+	for range 2 {
+		r.must(s.catalog.refresh(t.Context()))
+	}
+	wantEqual(t, "reported", observer.damaged, 2)
+	for _, name := range []string{"broken", "swapped"} {
+		_, get := s.GetNamespace(t.Context(), name)
+		_, create := s.CreateNamespace(t.Context(), store.Namespace{Name: name})
+		_, update := s.UpdateNamespace(t.Context(), store.Namespace{Name: name, Retention: time.Hour})
+		_, claim := s.Claim(t.Context(), store.ClaimRequest{Key: store.Key{Namespace: name, ID: "k"}, AttemptID: "a"})
+		for i, err := range []error{get, create, update, claim} {
+			wantError(t, fmt.Sprintf("%s, operation %d", name, i), err, store.ErrRecordCorrupt)
+		}
+	}
+	list, err := s.ListNamespaces(t.Context())
+	r.must(err)
+	wantEqual(t, "listed", len(list), 1)
+	r.grant(s, store.ClaimRequest{Key: store.Key{Namespace: store.DefaultNamespace, ID: "k"}, AttemptID: "a"})
 }

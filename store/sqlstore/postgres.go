@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,8 +17,8 @@ const oldestPostgres = 15
 // postgres is PostgreSQL from version 15 on.
 type postgres struct {
 	timing            Timing
-	synchronousCommit string
-	replicated        bool
+	synchronousCommit string      // of our sessions
+	replicated        atomic.Bool // a COMMIT of our sessions waits for a standby
 }
 
 // postgresFacts are what a server says of itself.
@@ -44,7 +45,9 @@ func detectPostgres(ctx context.Context, conn *pgx.Conn, opts Options) (dialect,
 	if !facts.FullySync {
 		opts.Logger.Warn("the server runs with fsync=off: a power loss can undo what was answered")
 	}
-	return &postgres{timing: opts.Timing, synchronousCommit: facts.commit(), replicated: facts.replicated()}, nil
+	p := &postgres{timing: opts.Timing, synchronousCommit: facts.commit()}
+	p.standbys(facts.StandbyNames)
+	return p, nil
 }
 
 // check refuses a server that cannot keep the promises.
@@ -69,9 +72,18 @@ func (f postgresFacts) commit() string {
 	return f.SynchronousCommit
 }
 
-// replicated says that a COMMIT of our sessions waits for a standby.
-func (f postgresFacts) replicated() bool {
-	return f.StandbyNames != "" && f.commit() != "local"
+// watch: synchronous_standby_names may change by a reload, and another server has its own.
+func (p *postgres) watch(ctx context.Context, q queryer) error {
+	var names string
+	if err := q.QueryRow(ctx, "SELECT current_setting('synchronous_standby_names')").Scan(&names); err != nil {
+		return err
+	}
+	p.standbys(names)
+	return nil
+}
+
+func (p *postgres) standbys(names string) {
+	p.replicated.Store(names != "" && p.synchronousCommit != "local")
 }
 
 // barrier: a commit can be read before a synchronous standby has it, and a failover may then
@@ -79,13 +91,12 @@ func (f postgresFacts) replicated() bool {
 // its COMMIT wait until all before it is there.
 // https://www.postgresql.org/docs/15/functions-admin.html#FUNCTIONS-REPLICATION
 func (p *postgres) barrier() string {
-	if !p.replicated {
+	if !p.replicated.Load() {
 		return ""
 	}
 	return "SELECT pg_logical_emit_message(true, 'idemd', '')"
 }
 
-func (p *postgres) name() string           { return "postgres" }
 func (p *postgres) needsSeal() bool        { return true }
 func (p *postgres) transactionalDDL() bool { return true }
 
@@ -108,13 +119,36 @@ func (p *postgres) session() map[string]string {
 	}
 }
 
+// safetySettings are the parameters of session that the protocol and its promises rest on. A
+// pooler that gives each transaction another session drops them, and so do some that are told
+// to ignore what they do not know.
+var safetySettings = []string{"statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "synchronous_commit"}
+
+func (p *postgres) checkSession(ctx context.Context, conn *pgx.Conn) error {
+	rows, err := conn.Query(ctx, "SELECT name, setting FROM pg_settings WHERE name = ANY($1)", pgx.QueryExecModeExec, safetySettings)
+	if err != nil {
+		return err
+	}
+	want := p.session()
+	var name, got string
+	_, err = pgx.ForEachRow(rows, []any{&name, &got}, func() error {
+		if got != want[name] {
+			return unfit(name, want[name], got)
+		}
+		return nil
+	})
+	return err
+}
+
 // createBucket: markers and settled rows are updated in place, most rows are written two or
 // three times; the free space keeps those versions on the page they are on.
 func (p *postgres) createBucket(id bucketID, region string) []string {
 	return []string{fmt.Sprintf("CREATE TABLE IF NOT EXISTS %s (%s) WITH (fillfactor = 70)", id.table(region), bucketColumns)}
 }
 
-// writable refuses a server that cannot write: after a failover the old primary may be one.
+// accepts refuses a server that cannot write: after a failover the old primary may be one.
+func (p *postgres) accepts() pgconn.ValidateConnectFunc { return writable }
+
 func writable(ctx context.Context, conn *pgconn.PgConn) error {
 	return pgconn.ValidateConnectTargetSessionAttrsReadWrite(ctx, conn)
 }
@@ -133,10 +167,7 @@ func (p *postgres) runTx(ctx context.Context, pool *pgxpool.Pool, fn func(pgx.Tx
 }
 
 // conflict says that the database rolled a transaction back because of others.
-func conflict(err error) bool {
-	var answered *pgconn.PgError
-	return errors.As(err, &answered) && (answered.Code == "40001" || answered.Code == "40P01")
-}
+func conflict(err error) bool { return hasCode(err, "40001", "40P01") }
 
 func (p *postgres) tryTx(ctx context.Context, pool *pgxpool.Pool, fn func(pgx.Tx) error) error {
 	// A transaction of one operation waits for a lock; a batch, in which others would wait

@@ -248,7 +248,8 @@ type listPlace struct {
 	after []byte
 }
 
-// A page token is the bucket's start and the digest, in hexadecimal.
+// A page token is the bucket's start and the digest, in hexadecimal. Of a damaged row the
+// digest may have any length.
 func (p listPlace) token() string {
 	return hex.EncodeToString(append(binary.BigEndian.AppendUint64(nil, uint64(p.start)), p.after...))
 }
@@ -258,7 +259,7 @@ func decodePageToken(token string) (listPlace, error) {
 		return listPlace{after: []byte{}}, nil
 	}
 	b, err := hex.DecodeString(token)
-	if err != nil || len(b) != 8+sha256.Size {
+	if err != nil || len(b) < 8 {
 		return listPlace{}, store.Refuse(store.ErrInvalidArgument, "page token is not one that this namespace's listing gave")
 	}
 	return listPlace{start: int64(binary.BigEndian.Uint64(b)), after: b[8:]}, nil

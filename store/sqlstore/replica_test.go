@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ var began = time.Date(2026, 3, 1, 10, 7, 0, 0, time.UTC).UnixMicro()
 type rig struct {
 	t    *testing.T
 	dsn  string
+	mu   sync.Mutex // of conn, by which replicas' wall clocks are read too
 	conn *pgx.Conn
 	opts Options
 }
@@ -44,6 +46,8 @@ func newRigOn(t *testing.T, dsn string) *rig {
 
 func (r *rig) exec(sql string, args ...any) {
 	r.t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if _, err := r.conn.Exec(context.WithoutCancel(r.t.Context()), sql, args...); err != nil {
 		r.t.Fatalf("%s: %v", sql, err)
 	}
@@ -52,6 +56,8 @@ func (r *rig) exec(sql string, args ...any) {
 // read reads one value.
 func read[T any](r *rig, sql string, args ...any) (value T) {
 	r.t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if err := r.conn.QueryRow(r.t.Context(), sql, args...).Scan(&value); err != nil {
 		r.t.Fatalf("%s: %v", sql, err)
 	}
@@ -102,6 +108,7 @@ func (r *rig) storeOn(opts Options, pool *pgxpool.Pool, d dialect) *Store {
 	clock.monotonic = nil // it stands still
 	t := texts{region: opts.Region, clock: opts.Clock}
 	s := &Store{opts: opts, pool: pool, dialect: d, texts: t, clock: clock, catalog: newCatalog(pool, t, clock, opts.Logger)}
+	s.catalog.watch, s.catalog.damaged = d.watch, opts.Observer.Damaged
 	s.seal = newSealer(pool, d, opts, clock, s.catalog)
 	s.ending, s.end = context.WithCancel(context.Background())
 	s.batches = s.newBatches()

@@ -29,6 +29,11 @@ type Store struct {
 	ending     context.Context
 	end        context.CancelFunc
 	background sync.WaitGroup
+
+	// endMaintaining ends the maintenance of the buckets; nil if none runs.
+	endMaintaining context.CancelFunc
+	maintaining    sync.WaitGroup
+	kept           keptBuckets
 }
 
 var (
@@ -54,6 +59,7 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	}
 	s.ending, s.end = context.WithCancel(context.Background())
 	s.catalog = newCatalog(pool, s.texts, s.clock, opts.Logger)
+	s.catalog.watch, s.catalog.damaged = dialect.watch, opts.Observer.Damaged
 	s.seal = newSealer(pool, dialect, opts, s.clock, s.catalog)
 	s.batches = s.newBatches()
 	if err := s.begin(ctx); err != nil {
@@ -86,6 +92,7 @@ func (s *Store) statementContext() (context.Context, context.CancelFunc) {
 // Close lets what has been sent end, and closes the connections. Operations that come later
 // are refused with ErrUnavailable. Calling it again does nothing.
 func (s *Store) Close() error {
+	s.stopMaintaining()
 	s.end()
 	s.batches.close()
 	s.background.Wait()
@@ -103,8 +110,7 @@ func (s *Store) closed() error {
 
 // unavailable is the refusal of an operation that may have taken effect.
 func unavailable(cause error) error {
-	var refusal *store.Error
-	if errors.As(cause, &refusal) {
+	if isRefusal(cause) {
 		return cause
 	}
 	return &store.Error{
