@@ -50,7 +50,6 @@ type catalog struct {
 	damaged func(error)                          // is told of what cannot be read
 
 	// Only for the holder of the token of reading.
-	stored     int64 // the newest time that the database has been told
 	ownReading int64 // the last time that a refresh itself has read
 }
 
@@ -106,7 +105,11 @@ func (c *catalog) refresh(ctx context.Context) error {
 	}
 	bounded, cancel := context.WithTimeout(ctx, catalogTimeout)
 	defer cancel()
-	if err := c.read(bounded); err != nil {
+	err := c.read(bounded)
+	if err == nil {
+		err = c.tellBucket(bounded)
+	}
+	if err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -156,7 +159,7 @@ func (c *catalog) read(ctx context.Context) error {
 			c.clock.saw(x)
 			c.clock.remember(y)
 			c.clock.compare(x, before)
-			c.ownReading, c.stored, snap.now = x, y, x
+			c.ownReading, snap.now = x, x
 			return compatible(int(z))
 		case aBucket:
 			snap.buckets[store.Tier(x)] = append(snap.buckets[store.Tier(x)], bucketID{tier: store.Tier(x), start: y})
@@ -245,13 +248,6 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// newestSeen is the newest time of the database's clock that this replica knows of.
-func (c *dbClock) newestSeen() int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.newest
-}
-
 // tell writes the newest time of the database's clock that this replica has met, for others
 // and for later runs. Only times of operations count: when nothing goes on nothing is
 // written, and of several replicas mostly one writes.
@@ -263,15 +259,30 @@ func (c *catalog) tell(ctx context.Context) error {
 	}
 	defer func() { <-c.reading }()
 	newest := c.clock.newestSeen()
-	if newest <= max(c.ownReading, c.stored) {
+	if newest <= max(c.ownReading, c.clock.newestTold()) {
 		return nil
 	}
 	bounded, cancel := context.WithTimeout(ctx, catalogTimeout)
 	defer cancel()
-	_, err := c.pool.Exec(bounded, `INSERT INTO idem_clock (region, newest_us) VALUES ($1, $2)
+	return c.write(bounded, newest)
+}
+
+// tellBucket writes the newest time when it is in a later bucket than what the database has
+// been told, whether or not operations go on: in the new bucket nothing is granted before the
+// older ones are barred (10). Every bucket begins with one of the narrowest tier.
+func (c *catalog) tellBucket(ctx context.Context) error {
+	newest := c.clock.newestSeen()
+	if c.clock.barred() >= bucketAt(store.TierHour, newest-c.clock.maxOffset).start {
+		return nil
+	}
+	return c.write(ctx, newest)
+}
+
+func (c *catalog) write(ctx context.Context, newest int64) error {
+	_, err := c.pool.Exec(ctx, `INSERT INTO idem_clock (region, newest_us) VALUES ($1, $2)
 ON CONFLICT (region) DO UPDATE SET newest_us = excluded.newest_us WHERE idem_clock.newest_us < excluded.newest_us`, c.texts.region, newest)
 	if err == nil {
-		c.stored = newest
+		c.clock.remember(newest)
 	}
 	return err
 }

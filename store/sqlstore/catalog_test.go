@@ -85,7 +85,11 @@ func TestNewestTime(t *testing.T) {
 	a := r.replica()
 	stored := func() int64 { return read[int64](r, "SELECT newest_us FROM idem_clock WHERE region = 'local'") }
 	r.must(a.catalog.tell(t.Context()))
-	wantEqual(t, "told when nothing went on", stored(), 0)
+	wantEqual(t, "told of the bucket, when nothing went on", stored(), began)
+	r.advance(time.Second)
+	r.must(a.catalog.refresh(t.Context()))
+	r.must(a.catalog.tell(t.Context()))
+	wantEqual(t, "told a second later", stored(), began)
 
 	later := began + time.Minute.Microseconds()
 	a.clock.saw(later)

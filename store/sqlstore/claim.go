@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -17,22 +18,43 @@ func (s *Store) Claim(ctx context.Context, req store.ClaimRequest) (store.ClaimA
 	if err := req.Validate(); err != nil {
 		return store.ClaimAnswer{}, err
 	}
-	ns, err := s.namespace(ctx, req.Key.Namespace)
-	if err != nil {
-		return store.ClaimAnswer{}, err
+	var last error
+	for range tries {
+		snap, err := s.catalog.current(ctx)
+		if err != nil {
+			return store.ClaimAnswer{}, err
+		}
+		ns, err := s.namespace(ctx, req.Key.Namespace) // of this copy, or a newer one
+		if err != nil {
+			return store.ClaimAnswer{}, err
+		}
+		answer, err := s.claimUntil(ctx, snap.until(), ns, req)
+		if !errors.Is(err, errOldCopy) {
+			return answer, err
+		}
+		last = err
 	}
-	return s.claimIn(ctx, ns, req)
+	return store.ClaimAnswer{}, unavailable(last)
 }
 
-// claimIn claims a key of a namespace that need not be a stored one.
+// claimIn claims a key of a namespace that is not a stored one.
 func (s *Store) claimIn(ctx context.Context, ns *store.Namespace, req store.ClaimRequest) (store.ClaimAnswer, error) {
+	return s.claimUntil(ctx, math.MaxInt64, ns, req)
+}
+
+// claimUntil claims a key. From the instant on the namespace is too old to be acted on.
+func (s *Store) claimUntil(ctx context.Context, until int64, ns *store.Namespace, req store.ClaimRequest) (store.ClaimAnswer, error) {
 	var answer store.ClaimAnswer
 	t := task{key: req.Key, digest: req.Key.Digest(), tier: ns.Tier}
 	t.decide = func(old *store.Record, now, wall time.Time) (change store.Change, err error) {
+		if now.UnixMicro() >= until {
+			return store.Change{}, errOldCopy
+		}
 		answer, change, err = store.DecideClaim(old, ns, req, now, wall)
 		return change, err
 	}
 	if query, ok := newClaimQuery(ns, &req, s.clock.estimate(), s.wall()); ok {
+		query.validUntil = min(query.validUntil, until)
 		t.quick = func(ctx context.Context) (found, bool, error) {
 			f, err := s.batches.claims[ns.Tier].do(ctx, &t, 0, query)
 			return f, false, err
@@ -127,7 +149,7 @@ func (s *Store) grantAbsent(ctx context.Context, tier store.Tier, ops []*claimOp
 	if err != nil {
 		return err
 	}
-	args := claimArgs(ops, to.lo, to.home.end(), s.opts.Timing.MaxStatement.Microseconds())
+	args := claimArgs(ops, to.lo, to.hi, s.opts.Timing.MaxStatement.Microseconds())
 	if !to.marked || seeded("claim-marker") {
 		rows, err := s.pool.Query(ctx, to.claim, args...)
 		if err != nil {

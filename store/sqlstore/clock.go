@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"fmt"
 	"log/slog"
+	"math"
 	"sync"
 	"time"
 
@@ -20,6 +21,7 @@ type dbClock struct {
 
 	mu     sync.Mutex
 	newest int64         // the newest reading of any replica that this one knows of
+	told   int64         // the newest that the database is known to have been told
 	read   int64         // the last reading
 	at     time.Duration // when it was taken, by the monotonic clock
 	apart  time.Duration // how far the wall clock was ahead of the last one that was compared
@@ -47,11 +49,35 @@ func (c *dbClock) saw(now int64) {
 	c.newest = max(c.newest, now)
 }
 
-// remember takes note of a reading that another replica, or an earlier run, has had.
+// remember takes note of a reading that the database has been told: of another replica, or an
+// earlier run, or this one's.
 func (c *dbClock) remember(newest int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.newest = max(c.newest, newest)
+	c.newest, c.told = max(c.newest, newest), max(c.told, newest)
+}
+
+// newestSeen is the newest time of the database's clock that this replica knows of.
+func (c *dbClock) newestSeen() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.newest
+}
+
+// newestTold is the newest time that the database is known to have been told.
+func (c *dbClock) newestTold() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.told
+}
+
+// barred is the instant before which no statement writes a grant any more, whichever replica
+// sends it and however little that one knows: the guard is in the statement.
+func (c *dbClock) barred() int64 {
+	if seeded("told") {
+		return math.MaxInt64
+	}
+	return c.newestTold() - c.maxOffset
 }
 
 // estimate is what the database's clock shows now, as far as this replica can tell.

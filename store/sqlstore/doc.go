@@ -59,8 +59,19 @@
 //  9. On PostgreSQL statement_timeout does not cover COMMIT, so one could still be waiting after
 //     G, for a replica say. Therefore 3 goes on until all transactions from before G have ended,
 //     and nothing is granted if those from before the previous bucket's have not.
-//  10. The database's clock decides. A replica's own only chooses which statement to send. A
-//     database clock that shows a time further back than clocks may be apart is not believed.
+//  10. The database's clock decides. A replica's own only chooses which statement to send. The
+//     database is told the newest time that it has shown (idem_clock), and no statement acts at
+//     a time further back than clocks may be apart: whoever sends it, and however long that one
+//     has heard nothing. A grant, and a mark for 9, comes only after the time has been told up to
+//     the start of its bucket, or with a marker beside it up to the previous one's. So however far the
+//     clock steps back, nobody grants again before what was granted.
+//  11. Nothing is granted by a copy of the catalog, or a namespace, that is older than copyLag by
+//     the database's clock: the clock of a machine that slept may not have counted that.
+//
+// Not covered: a clock that is put forward. What it passes over is expired, and when it is put
+// right everything is refused until it has caught up. If it steps past G between a statement's
+// look at it and its insert, and all of 9 and 10 as well, that statement is not met. While
+// the clock is far from this machine's (maxApart) that is logged, and nothing is dropped.
 //
 // # What the tests leave out
 //
@@ -84,5 +95,8 @@
 //	attempt-limit  Complete ends at the attempt's limit (7)    TestProtocolLateCompleteThenDrop
 //	lock-order     rows are locked in one order (8)            TestProtocolLocksInOneOrder
 //	clock-floor    a clock that stepped back (10)              TestProtocolDatabaseClockStepsBack
+//	barred         ... by what the database was told (10)      TestProtocolStepBackUnheard
+//	told           which comes before the grant (10)           TestProtocolStepBackUnheard
+//	old-copy       a machine that slept (11)                   TestOldCopyAfterSleep
 //	move-live      what is live leaves a bucket before a drop  TestProtocolLiveRowsMoveBeforeDrop
 package sqlstore

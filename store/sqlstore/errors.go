@@ -83,6 +83,8 @@ func faultOf(err error) fault {
 			return faultRetry
 		}
 		return f
+	case errors.Is(err, errOldCopy):
+		return faultGone
 	case errors.As(err, &connecting), pgconn.SafeToRetry(err), errors.Is(err, errAgain), errors.Is(err, errUnfit):
 		return faultRetry
 	case errors.Is(err, errDamagedRow):

@@ -111,6 +111,9 @@ func (s *Store) readRows(ctx context.Context, tier store.Tier, digests [][]byte,
 	if home.start < bucketAt(tier, now).start && !seeded("searched") { // not all buckets were searched
 		return nil, 0, fmt.Errorf("the time is not the one expected: %w", errAgain)
 	}
+	if err := snap.check(now); err != nil {
+		return nil, 0, err
+	}
 	return results, now, s.clock.check(now)
 }
 
@@ -154,6 +157,7 @@ func (s *Store) scanFound(rows pgx.Rows, buckets []bucketID, events bool) (readR
 		}
 		if bucket == nowRow {
 			now = st.fence
+			s.clock.remember(st.previousFence)
 			continue
 		}
 		r, err := st.row(buckets[bucket])

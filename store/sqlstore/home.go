@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -11,7 +12,7 @@ import (
 // target is where a grant goes and under which guards.
 type target struct {
 	*plan
-	lo     int64 // the earliest time at which the statement may act
+	lo, hi int64 // the statement may act from lo until before hi
 	marked bool  // a marker goes into the previous bucket: the window is open (3)
 }
 
@@ -23,10 +24,16 @@ func (s *Store) target(snap *snapshot, tier store.Tier, now, sealed int64) (targ
 	if err := s.provided(snap, home, now); err != nil {
 		return target{}, err
 	}
+	if err := snap.check(now); err != nil {
+		return target{}, err
+	}
 	window := s.opts.Timing.window().Microseconds()
-	t := target{plan: snap.plan(home), lo: home.start + window}
+	t := target{plan: snap.plan(home), lo: home.start + window, hi: min(home.end(), snap.until())}
+	barred := s.clock.barred()
 	switch {
-	case now >= t.lo && sealed >= t.lo:
+	case barred < home.previous().start:
+		return target{}, errOldCopy // reading it tells the database the time
+	case now >= t.lo && sealed >= t.lo && barred >= home.start:
 	case sealed >= home.previous().start+window:
 		t.lo, t.marked = home.start, t.marker != ""
 	default:
@@ -39,6 +46,21 @@ func (s *Store) target(snap *snapshot, tier store.Tier, now, sealed int64) (targ
 	}
 	t.lo = max(t.lo, s.clock.floor())
 	return t, nil
+}
+
+// errOldCopy says that the catalog must be read anew before anything is done by it.
+var errOldCopy = errors.New("the copy of the registry and the namespaces is old")
+
+// until is when, by the database's clock, nothing is done by this copy any more: the clock of a
+// machine that slept may not have counted that.
+func (s *snapshot) until() int64 { return s.now + copyLag.Microseconds() }
+
+// check refuses to act on a copy that is too old.
+func (s *snapshot) check(now int64) error {
+	if now >= s.until() && !seeded("old-copy") {
+		return errOldCopy
+	}
+	return nil
 }
 
 // provided refuses when a bucket is missing in which the key must go or may be.

@@ -271,7 +271,7 @@ func upByStatement(ctx context.Context, db executor) (made []string, err error) 
 // begin makes what every database has.
 func (m *Migrator) begin(ctx context.Context) error {
 	clock := newDBClock(m.opts)
-	t := texts{region: m.opts.Region, clock: m.opts.Clock}
+	t := newTexts(m.opts)
 	keeper := newKeeper(m.opts, m.pool, m.dialect, clock, newCatalog(m.pool, t, clock, m.opts.Logger))
 	_, err := keeper.createNamespace(ctx, store.Namespace{Name: store.DefaultNamespace})
 	if errors.Is(err, store.ErrNamespaceExists) {

@@ -23,8 +23,13 @@ type plan struct {
 
 // texts makes the statements. They are the same on both databases.
 type texts struct {
-	region string
-	clock  SQLClock
+	region    string
+	clock     SQLClock
+	maxOffset int64
+}
+
+func newTexts(opts Options) texts {
+	return texts{region: opts.Region, clock: opts.Clock, maxOffset: opts.Timing.MaxOffset.Microseconds()}
 }
 
 func (t texts) plan(home bucketID, open []bucketID) *plan {
@@ -54,11 +59,18 @@ func (t texts) now() string {
 	return fmt.Sprintf("(SELECT %s AS us, %s AS running) AS t", us(t.clock.Now), us(t.clock.Running))
 }
 
-// inTime is the guard against a time that is not the bucket's, or that the transaction took
-// too long ago. The parameters from n on: the earliest time, the end, the longest statement.
-func inTime(n int) string {
+// newest is the newest time that the database has been told, as the statement's snapshot has it.
+func (t texts) newest() string {
+	return fmt.Sprintf("coalesce((SELECT newest_us FROM idem_clock WHERE region = '%s'), 0)", t.region)
+}
+
+// inTime is the guard against a time that is not the bucket's, that the transaction took too
+// long ago, or that the clock shows for the second time (10). The parameters from n on: the
+// earliest time, the end, the longest statement.
+func (t texts) inTime(n int) string {
 	return unless("time-in-home", fmt.Sprintf("t.us >= $%d::int8 AND t.us < $%d::int8", n, n+1)) +
-		" AND " + unless("running", fmt.Sprintf("t.running < t.us + $%d::int8", n+2))
+		" AND " + unless("running", fmt.Sprintf("t.running < t.us + $%d::int8", n+2)) +
+		" AND " + unless("barred", fmt.Sprintf("t.us >= %s - %d", t.newest(), t.maxOffset))
 }
 
 // nowhere is the guard that no older bucket has the key.
@@ -85,7 +97,7 @@ WHERE %s
   AND t.us >= x.valid_from AND t.us < x.valid_until%s
 ORDER BY %s
 ON CONFLICT (digest) DO NOTHING
-RETURNING digest, granted_at`, home.table(t.region), t.now(), inTime(12), nowhere(older, "x.digest"), lockOrder("x.digest"))
+RETURNING digest, granted_at`, home.table(t.region), t.now(), t.inTime(12), nowhere(older, "x.digest"), lockOrder("x.digest"))
 }
 
 // marker marks keys in a bucket, unless they have a row there.
@@ -94,7 +106,7 @@ func (t texts) marker(bucket bucketID) string {
 SELECT x.digest, %d FROM unnest($1::bytea[]) AS x(digest), %s
 WHERE %s
 ORDER BY %s
-ON CONFLICT (digest) DO NOTHING`, bucket.table(t.region), stateMoved, t.now(), inTime(2), lockOrder("x.digest"))
+ON CONFLICT (digest) DO NOTHING`, bucket.table(t.region), stateMoved, t.now(), t.inTime(2), lockOrder("x.digest"))
 }
 
 // columnTypes are those of rowColumns.
@@ -126,10 +138,11 @@ func (t texts) insert(home bucketID, older []string) string {
 SELECT %s FROM %s
 WHERE %s%s
 ON CONFLICT (digest) DO NOTHING`,
-		home.table(t.region), columns(rowColumns, ""), strings.Join(rowParams(), ", "), t.now(), inTime(n+1), nowhere(older, "$1::bytea"))
+		home.table(t.region), columns(rowColumns, ""), strings.Join(rowParams(), ", "), t.now(), t.inTime(n+1), nowhere(older, "$1::bytea"))
 }
 
-// nowRow is the number of the row that find always gives, and whose fence is the time.
+// nowRow is the number of the row that find always gives: its fence is the time, and its
+// previous fence the newest one that the database has been told.
 const nowRow = -1
 
 // find reads the rows of keys from all buckets in one snapshot: bucket by bucket it would
@@ -141,6 +154,8 @@ func (t texts) find(buckets []bucketID, names []string) string {
 		switch {
 		case name == "fence":
 			first[i] = us(t.clock.Now)
+		case name == "previous_fence":
+			first[i] = t.newest()
 		case columnType(name) == "bool":
 			first[i] = "false"
 		case name == "ended_at" || name == "expires_at": // may be NULL
@@ -182,7 +197,7 @@ func (t texts) bucket(b bucketID) *bucketTexts {
 			columns(recordColumns, "r"), table, t.now(), stateMoved),
 		update: t.update(table),
 		move: fmt.Sprintf(`UPDATE %s AS r SET state = %d, key = '', attempt = '', fp = '', ended = '', outcome = NULL, outcome_digest = NULL, events = NULL
-FROM %s WHERE r.digest = $1 AND r.state <> %d AND %s`, table, stateMoved, t.now(), stateMoved, inTime(2)),
+FROM %s WHERE r.digest = $1 AND r.state <> %d AND %s`, table, stateMoved, t.now(), stateMoved, t.inTime(2)),
 	}
 }
 
@@ -220,5 +235,5 @@ func (t texts) update(table string) string {
 	}
 	n := len(rowColumns)
 	return fmt.Sprintf("UPDATE %s AS r SET %s FROM %s WHERE r.digest = $1 AND r.state <> %d AND %s",
-		table, strings.Join(set, ", "), t.now(), stateMoved, inTime(n+1))
+		table, strings.Join(set, ", "), t.now(), stateMoved, t.inTime(n+1))
 }

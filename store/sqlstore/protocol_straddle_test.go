@@ -409,7 +409,7 @@ func TestProtocolSealOfWaitingCommit(t *testing.T) {
 	key, free := g.key(), g.key()
 	old := g.bucket()
 	waiting := g.claim(s, claimOf(key, "waiting"))
-	const commitWaits = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE '%RETURNING digest, granted_at%'"
+	const commitWaits = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE 'INSERT INTO %(digest, key, state%'"
 	var pid int
 	g.eventually("the commit waits for the replica", func() bool { return g.conn.QueryRow(t.Context(), commitWaits).Scan(&pid) == nil })
 	g.stores, g.hung = g.stores[:1], true

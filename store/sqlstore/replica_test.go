@@ -40,8 +40,23 @@ func newRigOn(t *testing.T, dsn string) *rig {
 	r.exec("CREATE TABLE test_clock (at timestamptz NOT NULL)")
 	r.exec("INSERT INTO test_clock VALUES ($1)", timeOf(began))
 	r.opts.Clock = SQLClock{Now: "(SELECT at FROM test_clock)", Running: "(SELECT at FROM test_clock)"}
-	r.opts.Wall = func() time.Time { return r.now() }
+	r.opts.Wall = r.wall()
 	return r
+}
+
+// wall is a wall clock that shows what the database's does. It has a connection of its own,
+// because replicas look at it at any time.
+func (r *rig) wall() func() time.Time {
+	var mu sync.Mutex
+	conn := dial(r.t, r.dsn)
+	return func() (now time.Time) {
+		mu.Lock()
+		defer mu.Unlock()
+		if err := conn.QueryRow(context.Background(), "SELECT at FROM test_clock").Scan(&now); err != nil {
+			r.t.Error(err)
+		}
+		return now
+	}
 }
 
 func (r *rig) exec(sql string, args ...any) {
@@ -106,7 +121,7 @@ func (r *rig) replicaWith(d dialect) *Store {
 func (r *rig) storeOn(opts Options, pool *pgxpool.Pool, d dialect) *Store {
 	clock := newDBClock(opts)
 	clock.monotonic = nil // it stands still
-	t := texts{region: opts.Region, clock: opts.Clock}
+	t := newTexts(opts)
 	s := &Store{opts: opts, pool: pool, dialect: d, texts: t, clock: clock, catalog: newCatalog(pool, t, clock, opts.Logger)}
 	s.catalog.watch, s.catalog.damaged = d.watch, opts.Observer.Damaged
 	s.seal = newSealer(pool, d, opts, clock, s.catalog)

@@ -119,9 +119,16 @@ func (s *sealer) mustMark() bool {
 // would ever be reached while others come.
 func (s *sealer) mark(ctx context.Context) error {
 	m := sealMark{taken: time.Now()}
+	barred := s.clock.barred()
 	err := s.pool.QueryRow(ctx, "SELECT "+us(s.sql.Now)+", pg_current_xact_id()::text").Scan(&m.at, &m.xid)
 	if err != nil {
 		return err
+	}
+	if barred < bucketAt(store.TierHour, m.at-s.window).start {
+		// If the clock stepped back now, what then takes an earlier time would not be before
+		// the mark. The next refresh bars that.
+		s.catalog.kick()
+		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -54,7 +54,7 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		opts: opts, pool: pool, dialect: dialect, texts: texts{region: opts.Region, clock: opts.Clock},
+		opts: opts, pool: pool, dialect: dialect, texts: newTexts(opts),
 		clock: newDBClock(opts),
 	}
 	s.ending, s.end = context.WithCancel(context.Background())

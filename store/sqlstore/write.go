@@ -74,6 +74,9 @@ func (w *writing) run(seen *row) (refusal, err error) {
 	if err := w.s.clock.check(w.now); err != nil {
 		return nil, err
 	}
+	if err := w.snap.check(w.now); err != nil {
+		return nil, err
+	}
 	var rec *store.Record
 	if old != nil {
 		rec = old.rec
@@ -145,7 +148,7 @@ func (w *writing) put(old, next *row) error {
 	case home.start < old.bucket.start:
 		return errAgain // this clock is behind the one that put it there: never move it back
 	case old.bucket == home:
-		return w.update(home, next, max(home.start, w.s.clock.floor()), home.end())
+		return w.update(home, next, max(home.start, w.s.clock.floor()), min(home.end(), w.snap.until()))
 	default:
 		return w.insert(home, next, old)
 	}
@@ -170,7 +173,7 @@ func (w *writing) insert(home bucketID, next, old *row) error {
 	if err != nil {
 		return err
 	}
-	guards := []any{to.lo, home.end(), w.s.opts.Timing.MaxStatement.Microseconds()}
+	guards := []any{to.lo, to.hi, w.s.opts.Timing.MaxStatement.Microseconds()}
 	if old != nil {
 		if err := one(w.tx.Exec(w.ctx, w.snap.bucket(old.bucket).move, append([]any{w.task.digest[:]}, guards...)...)); err != nil {
 			return err
@@ -182,7 +185,7 @@ func (w *writing) insert(home bucketID, next, old *row) error {
 			return err
 		}
 	}
-	err = w.exec(to.insert, next, to.lo, home.end())
+	err = w.exec(to.insert, next, to.lo, to.hi)
 	if seeded("one-row") && errors.Is(err, errAgain) {
 		return nil
 	}
