@@ -75,14 +75,14 @@ func cockroachOf(region string, regions ...string) (*mimic, storetest.Factory) {
 // runs that TestConformance plays on the other dialect, because most of it goes the same way.
 func TestCockroachDialectConforms(t *testing.T) {
 	c, factory := cockroachOf("single")
-	storetest.Run(t, sample(t, 4*brief(4), factory))
+	storetest.Run(t, sqltest.Sample(t, 4*brief(4), factory))
 	c.sentOften(t, false)
 }
 
 // TestCockroachRegions plays a few scripts, as only tables are made in another way.
 func TestCockroachRegions(t *testing.T) {
 	c, factory := cockroachOf("us-east1", "eu-west1", "us-east1", "us-west1")
-	storetest.RunGolden(t, sample(t, 16, factory))
+	storetest.RunGolden(t, sqltest.Sample(t, 16, factory))
 	c.sentOften(t, true)
 }
 
