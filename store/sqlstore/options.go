@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"fmt"
 	"log/slog"
+	"math"
 	"regexp"
 	"runtime"
 	"time"
@@ -126,14 +127,37 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Monotonic == nil {
 		o.Monotonic = store.SystemClock{}.Monotonic
 	}
-	if !regionName.MatchString(o.Region) {
-		return o, fmt.Errorf("region %q: it must be 1 to 31 of a-z, 0-9 and '-', and begin with a letter", o.Region)
-	}
-	if narrowest := store.TierHour.BucketWidth(); 4*o.Timing.window() > narrowest {
-		return o, fmt.Errorf("the marker window of %v is more than a quarter of the narrowest bucket, %v", o.Timing.window(), narrowest)
-	}
-	return o, nil
+	return o, o.validate()
 }
+
+// minStatement is the least that a statement may be given: sessions' timeouts are in whole
+// milliseconds, where zero is none.
+const minStatement = 10 * time.Millisecond
+
+// validate refuses what cannot be meant or what the protocol would not stand.
+func (o Options) validate() error {
+	narrowest := store.TierHour.BucketWidth()
+	switch t := o.Timing; {
+	case !regionName.MatchString(o.Region):
+		return fmt.Errorf("region %q: it must be 1 to 31 of a-z, 0-9 and '-', and begin with a letter", o.Region)
+	case o.MaxConns < 1 || o.MaxConns > math.MaxInt32:
+		return fmt.Errorf("MaxConns %d: it must be from 1 to %d", o.MaxConns, math.MaxInt32)
+	case o.MaxBatch < 1 || o.MaxBatch > maxMaxBatch:
+		return fmt.Errorf("MaxBatch %d: it must be from 1 to %d", o.MaxBatch, maxMaxBatch)
+	case !(o.Clock.Rate > 0) || math.IsInf(o.Clock.Rate, 1):
+		return fmt.Errorf("clock rate %v: it must be above 0", o.Clock.Rate)
+	case o.inRealTime().Timing.MaxStatement < minStatement || t.MaxStatement > narrowest:
+		return fmt.Errorf("MaxStatement %v: it must be from %v to %v", t.MaxStatement, minStatement, narrowest)
+	case t.MaxOffset < 0 || t.MaxOffset > narrowest:
+		return fmt.Errorf("MaxOffset %v: it must be from 0 to %v", t.MaxOffset, narrowest)
+	case 4*t.window() > narrowest:
+		return fmt.Errorf("the marker window of %v is more than a quarter of the narrowest bucket, %v", t.window(), narrowest)
+	}
+	return nil
+}
+
+// maxMaxBatch bounds what one statement has for parameters.
+const maxMaxBatch = 4096
 
 func setDefault[T comparable](field *T, value T) {
 	var zero T
