@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -24,6 +25,16 @@ func (f found) record() *store.Record {
 		return nil
 	}
 	return f.row.rec
+}
+
+// decidedAt is the time at which a record is decided on. Now is when the transaction that read
+// it began, and what it read can be from after that, all the more behind a lock.
+func decidedAt(rec *store.Record, now int64) time.Time {
+	at := timeOf(now)
+	if rec == nil {
+		return at
+	}
+	return slices.MaxFunc([]time.Time{at, rec.GrantedAt, rec.EndedAt}, time.Time.Compare)
 }
 
 // find reads the row of a task's key, without events, together with others' (4).

@@ -133,7 +133,7 @@ func (s *Store) read(ctx context.Context, t *task) (found, error) {
 
 // settledBy decides the task on what was found, and reports whether that needs no write.
 func (s *Store) settledBy(t *task, f found) bool {
-	change, refusal := t.decide(f.record(), timeOf(f.now), s.wall())
+	change, refusal := t.decide(f.record(), decidedAt(f.record(), f.now), s.wall())
 	t.refusal = refusal
 	return f.granted || change == store.Change{}
 }

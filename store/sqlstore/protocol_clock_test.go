@@ -135,3 +135,32 @@ func TestOldCopyAfterSleep(t *testing.T) {
 	})
 	wantError(t, "a claim by a transaction", err, store.ErrUnknownHistory)
 }
+
+// A transaction waits, and what it then reads behind the lock is newer than its own time. It
+// decides at no time before what it read.
+func TestProtocolRowNewerThanTheTransaction(t *testing.T) {
+	t.Parallel()
+	g := newStage(t, unhurried)
+	a := g.open()
+	b, p := g.proxied()
+	key := g.key()
+	first := g.granted(a, claimOf(key, "a"))
+	g.release(a, key, "a", first.Fence, store.EffectUnknown)
+	held, resume := stall(t, p, lockText)
+	done := g.claim(b, claimOf(key, "b"))
+	held()
+	g.shift((400 * time.Millisecond).Microseconds()) // a node that is ahead
+	if err := g.complete(a, key, "a", first.Fence, "done"); err != nil {
+		t.Fatal(err)
+	}
+	g.shift(-(400 * time.Millisecond).Microseconds())
+	resume()
+	got := <-done
+	if got.err != nil || got.Completed == nil || got.Completed.Age != 0 {
+		t.Fatalf("%s; want completed, of age 0", describe(got))
+	}
+	inspection, err := a.InspectRecord(t.Context(), key)
+	if err != nil || inspection.Now.Before(inspection.Record.EndedAt) {
+		t.Fatalf("inspected at %v, which is before %+v: %v", inspection.Now, inspection.Record, err)
+	}
+}

@@ -71,7 +71,7 @@ func (s *Store) InspectRecord(ctx context.Context, key store.Key) (store.Inspect
 		case f.row == nil || f.row.rec.Expired(timeOf(now)):
 			return f, true, store.KeyNotFound()
 		}
-		inspection = store.Inspection{Record: f.row.rec, Events: f.row.events, Now: timeOf(now)}
+		inspection = store.Inspection{Record: f.row.rec, Events: f.row.events, Now: decidedAt(f.row.rec, now)}
 		return f, true, nil
 	}
 	if err := s.perform(ctx, t); err != nil {

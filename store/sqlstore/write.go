@@ -81,7 +81,7 @@ func (w *writing) run(seen *row) (refusal, err error) {
 	if old != nil {
 		rec = old.rec
 	}
-	change, refusal := w.task.decide(rec, timeOf(w.now), w.s.wall())
+	change, refusal := w.task.decide(rec, decidedAt(rec, w.now), w.s.wall())
 	if (change == store.Change{}) {
 		return refusal, w.stand()
 	}
