@@ -186,7 +186,7 @@ func (c *commits) Committed(operations, bytes int, took time.Duration) {
 // Damaged implements [pebblestore.Observer] and [sqlstore.Observer]. The store has logged it.
 func (c *commits) Damaged(error) {}
 
-// WallAhead implements [pebblestore.Observer].
+// WallAhead implements [pebblestore.Observer] and [sqlstore.Observer].
 func (c *commits) WallAhead(ahead time.Duration) { c.metrics.ObserveWall(ahead) }
 
 // BucketsAhead implements [sqlstore.Observer].
