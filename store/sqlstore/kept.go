@@ -3,8 +3,12 @@ package sqlstore
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/idemd/idemd/store"
 )
 
 // lookAgain is after what time a bucket that is kept is read once more: each time that is all
@@ -51,6 +55,13 @@ func (k *keptBuckets) keep(id bucketID, now int64, damaged map[string]error) (fr
 		}
 	}
 	return fresh
+}
+
+// among forgets the buckets that are not open any more: another replica has retired them.
+func (k *keptBuckets) among(open map[store.Tier][]bucketID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	maps.DeleteFunc(k.buckets, func(id bucketID, _ keptBucket) bool { return !slices.Contains(open[id.tier], id) })
 }
 
 // health says which buckets are kept.

@@ -154,6 +154,7 @@ func (s *Store) retirement(ctx context.Context) (report store.Maintenance, err e
 	if s.clockSuspect() {
 		return report, nil
 	}
+	s.kept.among(snap.buckets)
 	due := s.due(snap)
 	retired, err := s.retired(ctx)
 	if err != nil || len(due)+len(retired) == 0 {

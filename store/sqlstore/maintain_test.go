@@ -211,10 +211,16 @@ func TestDamagedRowKeepsItsBucket(t *testing.T) {
 	}
 	wantEqual(t, "reported again", observer.damaged, 0)
 
+	other := r.replica() // finds the same, and that it is gone when s has dropped it
+	r.maintain(other)
+	wantEqual(t, "kept by the other", len(other.kept.buckets), 1)
+
 	r.exec("DELETE FROM "+old.table("local")+" WHERE digest IN ($1, $2)", digest[:], []byte{0x80, 0})
 	r.advance(lookAgain)
 	wantEqual(t, "dropped when it is repaired", r.maintain(s).Dropped[0], old.describe())
 	r.must(s.Health(t.Context()))
+	r.maintain(other)
+	r.must(other.Health(t.Context()))
 }
 
 // A page that the server cannot read keeps its bucket too.
