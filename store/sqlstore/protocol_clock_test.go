@@ -89,13 +89,15 @@ func TestSealWaitsUntilTold(t *testing.T) {
 	past := next.start + s.seal.window
 	r.set(past + 1)
 	s.clock.saw(past + 1)
-	before := s.seal.upTo()
-	_, err := s.seal.advance(t.Context())
+	_, told, err := s.seal.takeMark(t.Context())
 	r.must(err)
-	wantEqual(t, "sealed", s.seal.upTo(), before)
-	wantEqual(t, "marks", len(s.seal.pending()), 0)
-	r.catchUp(s)
-	wantEqual(t, "sealed after a refresh", s.seal.upTo(), past+1)
+	wantEqual(t, "told before a mark", told, false)
+	for pending := true; pending; {
+		pending, err = s.seal.advance(t.Context())
+		r.must(err)
+	}
+	wantEqual(t, "sealed", s.seal.upTo(), past+1)
+	wantEqual(t, "told", s.clock.newestTold(), past+1)
 }
 
 // A machine sleeps, and its own clock does not count that. It acts neither on the registry nor

@@ -118,23 +118,30 @@ func (s *sealer) mustMark() bool {
 // mark takes a mark. It never takes the place of the oldest one that is waited for, or none
 // would ever be reached while others come.
 func (s *sealer) mark(ctx context.Context) error {
-	m := sealMark{taken: time.Now()}
-	barred := s.clock.barred()
-	err := s.pool.QueryRow(ctx, "SELECT "+us(s.sql.Now)+", pg_current_xact_id()::text").Scan(&m.at, &m.xid)
-	if err != nil {
-		return err
+	m, told, err := s.takeMark(ctx)
+	if err == nil && !told {
+		if err := s.catalog.refresh(ctx); err != nil {
+			return err
+		}
+		m, told, err = s.takeMark(ctx)
 	}
-	if barred < bucketAt(store.TierHour, m.at-s.window).start {
-		// If the clock stepped back now, what then takes an earlier time would not be before
-		// the mark. The next refresh bars that.
-		s.catalog.kick()
-		return nil
+	if err != nil || !told {
+		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.taken = m.at
 	s.marks = append(s.marks[:min(1, len(s.marks)):min(1, len(s.marks))], m)
 	return nil
+}
+
+// takeMark takes a mark, and says whether the database had been told the time before: if not,
+// and the clock steps back now, what then takes an earlier time is not before the mark (10).
+func (s *sealer) takeMark(ctx context.Context) (m sealMark, told bool, err error) {
+	m.taken = time.Now()
+	barred := s.clock.barred()
+	err = s.pool.QueryRow(ctx, "SELECT "+us(s.sql.Now)+", pg_current_xact_id()::text").Scan(&m.at, &m.xid)
+	return m, barred >= bucketAt(store.TierHour, m.at-s.window).start, err
 }
 
 // look finds out which marks have been reached.
