@@ -68,14 +68,19 @@ DECLARE
   gate int := coalesce(nullif(current_setting('idemd.gate', true), ''), '0')::int;
   quarter int := floor(extract(epoch from stage_now()) / 900)::int;
   running timestamptz := stage_clock(clock_timestamp());
+  patience text;
   longest float := coalesce(nullif(current_setting('idemd.dawdle', true), ''), '0')::float;
 BEGIN
   IF random() < 4 * longest THEN
     PERFORM pg_sleep(random() * longest);
   END IF;
   IF gate <> 0 THEN
+    -- A gate is no row that somebody holds: it is waited for however long it is shut.
+    patience := current_setting('lock_timeout');
+    PERFORM set_config('lock_timeout', '0', true);
     PERFORM pg_advisory_lock_shared(gate, quarter);
     PERFORM pg_advisory_unlock_shared(gate, quarter);
+    PERFORM set_config('lock_timeout', patience, true);
     IF coalesce(current_setting('idemd.late', true), '') <> '' THEN
       RETURN stage_clock(clock_timestamp());
     END IF;
