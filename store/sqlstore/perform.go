@@ -52,7 +52,9 @@ func (s *Store) perform(ctx context.Context, t task) error {
 		case faultRefused:
 			return s.refused(err, unknown)
 		case faultGone:
-			s.catalog.kick()
+			if !errors.Is(err, errOldCopy) {
+				s.catalog.kick()
+			}
 			err = errors.Join(err, s.catalog.refresh(ctx))
 		case faultUnknown:
 			unknown = true
