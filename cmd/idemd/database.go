@@ -39,10 +39,29 @@ func (f *databaseFlags) check() error {
 	if strings.TrimSpace(*f.Store) == "" { // a secret that is not there must not mean another store
 		return usageError("--store is empty: name the database, postgres://USER@HOST:PORT/DATABASE, or leave it out")
 	}
-	if _, err := pgxpool.ParseConfig(*f.Store); err != nil {
-		return usageError("--store is not like postgres://USER@HOST:PORT/DATABASE (characters like @ / : in a password are written %%40 %%2F %%3A): %s", unparsed(err))
+	config, err := pgxpool.ParseConfig(*f.Store)
+	if err != nil {
+		return notLike(unparsed(err))
+	}
+	if ambiguous(*f.Store) || strings.Contains(config.ConnConfig.Host, "@") {
+		return notLike("one @ stands before the host, and nowhere else")
 	}
 	return nil
+}
+
+func notLike(reason string) error {
+	return usageError("--store is not like postgres://USER@HOST:PORT/DATABASE (characters like @ / : ? in a password are written %%40 %%2F %%3A %%3F): %s", reason)
+}
+
+// ambiguous says that a part of what may be meant as a password would be taken for a host, a
+// database or a setting, all of which are shown.
+func ambiguous(dsn string) bool {
+	_, rest, isURL := strings.Cut(dsn, "://")
+	if !isURL || !strings.HasPrefix(dsn, "postgres") {
+		return false
+	}
+	first := strings.IndexAny(rest, "@/?")
+	return strings.Count(rest, "@") > 1 || strings.Contains(rest, "@") && rest[first] != '@'
 }
 
 // unparsed says what is wrong with a connection string, without any of its text.
@@ -173,8 +192,18 @@ func adviceFor(code string) string {
 	return ""
 }
 
-var passwordInURL = regexp.MustCompile(`(\w://[^:/@\s]*:)[^@\s]*@`)
+// passwords are where a connection string has one: in a URL up to the last @, as a password
+// may have some that are not written %40.
+var passwords = regexp.MustCompile(`(\w://[^:/@\s]*:)\S*@|((?i:password)\s*=\s*)(?:'[^']*'|[^\s&]+)`)
 
 // withoutPassword is a text without the passwords of the connection strings in it, as when
 // one was put where it does not belong.
-func withoutPassword(text string) string { return passwordInURL.ReplaceAllString(text, "${1}xxxxx@") }
+func withoutPassword(text string) string {
+	return passwords.ReplaceAllStringFunc(text, func(found string) string {
+		parts := passwords.FindStringSubmatch(found)
+		if parts[1] != "" {
+			return parts[1] + "xxxxx@"
+		}
+		return parts[2] + "xxxxx"
+	})
+}

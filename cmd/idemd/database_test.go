@@ -145,6 +145,11 @@ func TestServeDatabaseRefuses(t *testing.T) {
 		"empty":             {code: exitUsage, want: []string{"--store is empty"}},
 		"no URL":            {store: "postgres:" + secret, code: exitUsage, want: []string{"postgres://USER@HOST:PORT/DATABASE"}},
 		"slash in password": {store: "postgres://u:" + secret + "/x@host/db", code: exitUsage, want: []string{"postgres://USER@HOST:PORT/DATABASE", "%2F"}},
+		"at in password":    {store: "postgres://u:x@" + secret + "@127.0.0.1:1/db", code: exitUsage, want: []string{"postgres://USER@HOST:PORT/DATABASE", "%40"}},
+		"port in password":  {store: "postgres://u:12/" + secret + "@127.0.0.1:1/db", code: exitUsage, want: []string{"%2F"}},
+		"setting and at":    {store: "postgres://127.0.0.1:1?password=" + secret + "@x", code: exitUsage, want: []string{"%40"}},
+		"at in a setting":   {store: "postgres://u@127.0.0.1:1/db?password=x@" + secret, code: exitUsage, want: []string{"%40"}},
+		"host with at":      {store: "user=u host=" + secret + "@127.0.0.1 port=1", code: exitUsage, want: []string{"%40"}},
 		"bad setting":       {store: "postgres://u:" + secret + "@host/db?sslmode=maybe", code: exitUsage, want: []string{"TLS"}},
 		"no certificate":    {store: "postgres://u:" + secret + "@host/db?sslmode=verify-full&sslrootcert=/no/such/file", code: exitUsage, want: []string{"/no/such/file"}},
 		"bad region":        {store: withSecret(t, ready), args: []string{"--region=No"}, want: []string{`region "No"`}},
@@ -158,6 +163,8 @@ func TestServeDatabaseRefuses(t *testing.T) {
 		"no rights":         {store: altered(t, ready, guest), want: []string{"permission denied", "GRANT"}},
 		"no rights to make": {command: []string{"migrate", "up"}, store: altered(t, fresh, guest), want: []string{"permission denied", "GRANT"}},
 		"migrate nowhere":   {command: []string{"migrate", "status"}, store: "postgres://u:" + secret + "@" + closed + "/db", want: []string{closed, "refused"}},
+		"list as argument":  {command: []string{"migrate", "up", "host=h password=" + secret + " user=u"}, code: exitUsage, want: []string{"unexpected argument", "user=u"}},
+		"two at, argument":  {command: []string{"migrate", "up", "postgres://u:x@" + secret + "@host/db"}, code: exitUsage, want: []string{"unexpected argument"}},
 		"as an argument":    {command: []string{"migrate", "up", "postgres://u:" + secret + "@host/db"}, code: exitUsage, want: []string{"unexpected argument"}},
 	} {
 		t.Run(name, func(t *testing.T) {
