@@ -15,7 +15,3 @@ const RetentionLag = copyLag
 func (s *Store) CatchUp(ctx context.Context) error {
 	return errors.Join(s.catalog.refresh(ctx), s.provide(ctx))
 }
-
-// ClockMoved is CatchUp where nothing has changed but the database's clock: it asks the
-// database only for what is missing then.
-func (s *Store) ClockMoved(ctx context.Context) error { return s.provide(ctx) }

@@ -75,7 +75,7 @@ func cockroachOf(region string, regions ...string) (*mimic, storetest.Factory) {
 // runs that TestConformance plays on the other dialect, because most of it goes the same way.
 func TestCockroachDialectConforms(t *testing.T) {
 	c, factory := cockroachOf("single")
-	storetest.Run(t, sqltest.Sample(t, 4*brief(4), factory))
+	storetest.Run(t, sqltest.Sample(t, 8*brief(3), factory))
 	c.sentOften(t, false)
 }
 

@@ -172,7 +172,7 @@ func seedOf(name string) uint64 {
 // all checks. What operators order and what maintains the buckets meets no faults.
 func TestConformanceUnderFaults(t *testing.T) {
 	var total atomic.Int64
-	storetest.Run(t, sqltest.Sample(t, 5*brief(5), inBadWeather(&total)))
+	storetest.Run(t, sqltest.Sample(t, 10*brief(3), inBadWeather(&total)))
 	if total.Load() < 20 {
 		t.Errorf("only %d faults", total.Load())
 	}

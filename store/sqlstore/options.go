@@ -105,6 +105,14 @@ func (noObserver) WallAhead(time.Duration)           {}
 
 var regionName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,30}$`)
 
+// CheckRegion refuses what cannot be the name of a region.
+func CheckRegion(name string) error {
+	if !regionName.MatchString(name) {
+		return fmt.Errorf("region %q: it must be 1 to 31 of a-z, 0-9 and '-', and begin with a letter", name)
+	}
+	return nil
+}
+
 func (o Options) withDefaults() (Options, error) {
 	setDefault(&o.Region, "local")
 	setDefault(&o.MaxConns, max(8, 4*runtime.GOMAXPROCS(0)))
@@ -138,8 +146,8 @@ const minStatement = 10 * time.Millisecond
 func (o Options) validate() error {
 	narrowest := store.TierHour.BucketWidth()
 	switch t := o.Timing; {
-	case !regionName.MatchString(o.Region):
-		return fmt.Errorf("region %q: it must be 1 to 31 of a-z, 0-9 and '-', and begin with a letter", o.Region)
+	case CheckRegion(o.Region) != nil:
+		return CheckRegion(o.Region)
 	case o.MaxConns < 1 || o.MaxConns > math.MaxInt32:
 		return fmt.Errorf("MaxConns %d: it must be from 1 to %d", o.MaxConns, math.MaxInt32)
 	case o.MaxBatch < 1 || o.MaxBatch > maxMaxBatch:
