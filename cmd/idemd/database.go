@@ -39,6 +39,9 @@ func (f *databaseFlags) check() error {
 	if strings.TrimSpace(*f.Store) == "" { // a secret that is not there must not mean another store
 		return usageError("--store is empty: name the database, postgres://USER@HOST:PORT/DATABASE, or leave it out")
 	}
+	if err := sqlstore.CheckRegion(f.Region); err != nil {
+		return usageError("--%w", err)
+	}
 	config, err := pgxpool.ParseConfig(*f.Store)
 	if err != nil {
 		return notLike(unparsed(err))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 
@@ -152,7 +153,8 @@ func TestServeDatabaseRefuses(t *testing.T) {
 		"host with at":      {store: "user=u host=" + secret + "@127.0.0.1 port=1", code: exitUsage, want: []string{"%40"}},
 		"bad setting":       {store: "postgres://u:" + secret + "@host/db?sslmode=maybe", code: exitUsage, want: []string{"TLS"}},
 		"no certificate":    {store: "postgres://u:" + secret + "@host/db?sslmode=verify-full&sslrootcert=/no/such/file", code: exitUsage, want: []string{"/no/such/file"}},
-		"bad region":        {store: withSecret(t, ready), args: []string{"--region=No"}, want: []string{`region "No"`}},
+		"bad region":        {store: withSecret(t, ready), args: []string{"--region=No"}, code: exitUsage, want: []string{`--region "No"`}},
+		"no connections":    {store: withSecret(t, ready), args: []string{"--store-conns=0"}, code: exitUsage, want: []string{"--store-conns 0", "1 or more"}},
 		"nobody there":      {store: "postgres://u:" + secret + "@" + closed + "/db", want: []string{closed, "refused", "running"}},
 		"no such host":      {store: "postgres://u:" + secret + "@no-such-host.invalid/db", want: []string{"no-such-host.invalid", "host's name"}},
 		"no such database":  {store: altered(t, withSecret(t, ready), func(u *url.URL) { u.Path = "/nowhere" }), want: []string{"nowhere", "createdb", "idemd migrate up"}},
@@ -180,6 +182,9 @@ func TestServeDatabaseRefuses(t *testing.T) {
 		})
 	}
 	run(t, "migrate", "up").fails(t, exitUsage, "--store is missing")
+	t.Setenv("IDEMD_STORE", withSecret(t, ready))
+	run(t, "serve", "--data-dir="+t.TempDir()).fails(t, exitUsage, "IDEMD_STORE", "--data-dir", "both")
+	_ = os.Unsetenv("IDEMD_STORE")
 	run(t, "serve", "--region=eu", "--data-dir="+t.TempDir()).fails(t, exitUsage, "--region", "--store")
 }
 
@@ -233,14 +238,21 @@ func TestMigrate(t *testing.T) {
 	t.Setenv("IDEMD_STORE", dsn)
 	for _, step := range []struct {
 		command string
+		code    int
 		want    []string
 	}{
-		{"status", []string{"older than this release", "schema        0", "pending       0001_begin"}},
-		{"up", []string{"migrated: 0001_begin", "region    local"}},
-		{"status", []string{"up to date"}},
-		{"up", []string{"up to date: nothing was to be done"}},
+		{"status", exitPending, []string{"older than this release", "schema        0", "pending       0001_begin"}},
+		{"status -o json", exitPending, []string{`{"pending":["0001_begin"],"release":1,"schema":0}` + "\n"}},
+		{"up", exitOK, []string{"migrated: 0001_begin", "region    local"}},
+		{"status", exitOK, []string{"up to date"}},
+		{"status -o json", exitOK, []string{`{"pending":[],"release":1,"schema":1}` + "\n"}},
+		{"up", exitOK, []string{"up to date: nothing was to be done"}},
 	} {
-		out := run(t, "migrate", step.command).ok(t)
+		r := run(t, append([]string{"migrate"}, strings.Fields(step.command)...)...)
+		out := r.stdout
+		if r.code != step.code || r.stderr != "" {
+			t.Errorf("migrate %s: exit code %d, want %d; %s", step.command, r.code, step.code, r.stderr)
+		}
 		for _, want := range step.want {
 			if !strings.Contains(out, want) {
 				t.Errorf("migrate %s does not say %q:\n%s", step.command, want, out)
@@ -265,5 +277,6 @@ func TestMigratePrint(t *testing.T) {
 	if out := run(t, "migrate", "print", "--dialect=cockroach", "--regions=eu").ok(t); !strings.Contains(out, `LOCALITY REGIONAL BY TABLE IN "eu"`) {
 		t.Errorf("for CockroachDB:\n%s", out)
 	}
+	run(t, "migrate", "print", "--regions=eu,No").fails(t, exitUsage, `--regions: region "No"`)
 	run(t, "migrate", "print", "--dialect=oracle").fails(t, exitUsage, "postgres")
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 
@@ -10,13 +11,14 @@ import (
 
 // migrateCmd prepares databases.
 type migrateCmd struct {
-	Status migrateStatusCmd `cmd:"" help:"Show which version the database's schema has."`
+	Status migrateStatusCmd `cmd:"" help:"Show which version the database's schema has; exit with 4 if this release needs migrate up."`
 	Up     migrateUpCmd     `cmd:"" help:"Make what this release needs in the database; what is there already is left alone."`
 	Print  migratePrintCmd  `cmd:"" help:"Print the statements that up would run, and those that make a bucket."`
 }
 
 type migrateStatusCmd struct {
 	databaseFlags
+	Output string `short:"o" enum:"text,json" default:"text" help:"text or json (${default})."`
 }
 
 // Run is called by kong.
@@ -26,16 +28,35 @@ func (c *migrateStatusCmd) Run(s *session) error {
 		if err != nil {
 			return err
 		}
-		p := &page{}
-		p.line("%s", schemaText(status))
-		p.field("database", c.place())
-		p.field("schema", status.Version)
-		p.field("this release", status.Release)
-		for _, name := range status.Pending {
-			p.field("pending", name)
+		if err := c.print(s, status); err != nil {
+			return err
 		}
-		return p.print(s.stdout)
+		if status.Version < status.Release {
+			return exitError{errShown, exitPending}
+		}
+		return nil
 	})
+}
+
+func (c *migrateStatusCmd) print(s *session, status sqlstore.SchemaStatus) error {
+	if c.Output == "json" {
+		err := json.NewEncoder(s.stdout).Encode(map[string]any{
+			"schema": status.Version, "release": status.Release, "pending": append([]string{}, status.Pending...),
+		})
+		if err != nil {
+			return unwritten(err)
+		}
+		return nil
+	}
+	p := &page{}
+	p.line("%s", schemaText(status))
+	p.field("database", c.place())
+	p.field("schema", status.Version)
+	p.field("this release", status.Release)
+	for _, name := range status.Pending {
+		p.field("pending", name)
+	}
+	return p.print(s.stdout)
 }
 
 // schemaText is the status in a few words.
@@ -100,6 +121,11 @@ type migratePrintCmd struct {
 
 // Run is called by kong. It needs no database.
 func (c *migratePrintCmd) Run(s *session) error {
+	for _, region := range c.Regions {
+		if err := sqlstore.CheckRegion(region); err != nil {
+			return usageError("--regions: %w", err)
+		}
+	}
 	if err := sqlstore.PrintMigrations(s.stdout, c.Dialect, c.Regions); err != nil {
 		return unwritten(err)
 	}

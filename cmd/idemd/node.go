@@ -124,7 +124,7 @@ func (n *node) open(s *session, c *serveCmd, metrics *server.Metrics) (err error
 }
 
 func (n *node) openDatabase(s *session, c *serveCmd) error {
-	db, err := c.openStore(s.ctx, sqlstore.Options{Logger: n.logger, Observer: n.commits, MaxConns: c.StoreConns})
+	db, err := c.openStore(s.ctx, sqlstore.Options{Logger: n.logger, Observer: n.commits, MaxConns: c.conns()})
 	if err != nil {
 		return err
 	}

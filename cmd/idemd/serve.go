@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -27,7 +28,7 @@ type serveCmd struct {
 	AdminAddr     string  `default:"127.0.0.1:7601" placeholder:"HOST:PORT" help:"Where to serve /metrics and /healthz; empty: nowhere (${default})."`
 	DataDir       *string `placeholder:"DIR" help:"Directory of the embedded store, made if it does not exist (./idemd-data)."`
 	databaseFlags `embed:""`
-	StoreConns    int    `placeholder:"N" help:"With --store: how many connections this process opens at most (four per core, at least 8)."`
+	StoreConns    *int   `placeholder:"N" help:"With --store: how many connections this process opens at most (four per core, at least 8)."`
 	AllowInsecure bool   `help:"Listen where other machines can connect, though there is no TLS: whoever reaches the port can claim and complete every key."`
 	LogLevel      string `enum:"debug,info,warn,error" default:"info" help:"debug (every call), info (refusals and operators' actions), warn or error (${default})."`
 	LogFormat     string `enum:"text,json" default:"text" help:"text or json, on standard error (${default})."`
@@ -62,10 +63,13 @@ func (c *serveCmd) Run(s *session) error {
 func (c *serveCmd) checkStore() error {
 	switch {
 	case c.Store != nil && c.DataDir != nil:
-		return usageError("both --store and --data-dir are given: keys are either in a database or in a directory")
+		return usageError("both %s and %s are given: keys are either in a database or in a directory; leave one out, or unset its variable",
+			named("--store", "IDEMD_STORE", *c.Store), named("--data-dir", "IDEMD_DATA_DIR", *c.DataDir))
+	case c.Store != nil && c.StoreConns != nil && (*c.StoreConns < 1 || *c.StoreConns > math.MaxInt32):
+		return usageError("--store-conns %d: it must be 1 or more; left out, it is four per core, at least 8", *c.StoreConns)
 	case c.Store != nil:
 		return c.check()
-	case c.Region != defaultRegion || c.StoreConns != 0:
+	case c.Region != defaultRegion || c.StoreConns != nil:
 		return usageError("--region and --store-conns are for --store")
 	}
 	dir := c.dataDir()
@@ -76,6 +80,22 @@ func (c *serveCmd) checkStore() error {
 		return usageError("--data-dir %s is not a directory", dir)
 	}
 	return nil
+}
+
+// named is how a value was given: by the flag, or by its variable, which is easily forgotten.
+func named(flag, variable, value string) string {
+	if set, ok := os.LookupEnv(variable); ok && set == value {
+		return flag + " (in the variable " + variable + ")"
+	}
+	return flag
+}
+
+// conns is how many connections are opened at most, 0 for what the store chooses.
+func (c *serveCmd) conns() int {
+	if c.StoreConns == nil {
+		return 0
+	}
+	return *c.StoreConns
 }
 
 // dataDir is where the embedded store is.
