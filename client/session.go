@@ -24,6 +24,9 @@ const (
 	maxMessage = 64 << 10
 	// endPatience is how long a server may take to end a session that nobody waits for.
 	endPatience = 10 * time.Second
+	// silence is how long nothing may come from the server, though it was asked, before a caller
+	// who gives up has the session given up too.
+	silence = 1500 * time.Millisecond
 )
 
 // session is one stream of operations. Nobody who asks ever waits for the stream to take
@@ -34,18 +37,22 @@ type session struct {
 	wake   chan struct{} // has an element if there is something to do for send
 	ended  chan struct{} // closed when nothing can be received any more
 
-	mu      sync.Mutex
-	last    uint64
-	queue   []*asked // not sent
-	left    []uint64 // sent, but their callers have left: to be said
-	open    map[uint64]*asked
-	waiting int // callers
-	retired bool
+	mu          sync.Mutex
+	last        uint64
+	queue       []*asked // not sent
+	left        []uint64 // sent, but their callers have left: to be said
+	open        map[uint64]*asked
+	waiting     int // callers
+	retired     bool
+	patience    *time.Timer // runs giveUp, once retired
+	answered    bool        // there was an answer
+	silentSince time.Time   // when the first was sent since something came; zero: none was
 }
 
 // asked is an operation, and then its answer.
 type asked struct {
 	operation *pb.SessionOperation
+	deadline  time.Time // zero: none
 	size      int
 	sent      bool
 	abandoned bool // its caller has left
@@ -67,10 +74,8 @@ var errNotSent = errors.New("not sent by the session")
 
 // ask returns the answer to an operation, or errNotSent.
 func (s *session) ask(ctx context.Context, operation *pb.SessionOperation) (*pb.SessionAnswer, error) {
-	if deadline, ok := ctx.Deadline(); ok {
-		operation.TimeLeft = durationpb.New(time.Until(deadline))
-	}
 	a := &asked{operation: operation, done: make(chan struct{})}
+	a.deadline, _ = ctx.Deadline()
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -81,7 +86,7 @@ func (s *session) ask(ctx context.Context, operation *pb.SessionOperation) (*pb.
 	case <-a.done:
 		return a.answer, a.err
 	case <-ctx.Done():
-		s.leave(a)
+		s.leave(a, errors.Is(ctx.Err(), context.DeadlineExceeded))
 		return nil, ctx.Err()
 	}
 }
@@ -108,8 +113,9 @@ func (s *session) enter(a *asked) bool {
 }
 
 // leave is for a caller whose context has ended. What was sent stays open until the server
-// has answered it.
-func (s *session) leave(a *asked) {
+// has answered it. If the time was up, and nothing at all came for long, others shall not wait
+// in vain too.
+func (s *session) leave(a *asked, timeUp bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id := a.operation.GetId()
@@ -121,6 +127,9 @@ func (s *session) leave(a *asked) {
 	if a.sent {
 		s.left = append(s.left, id)
 		s.notify()
+	}
+	if timeUp && !s.silentSince.IsZero() && time.Since(s.silentSince) >= silence {
+		s.retireLocked()
 	}
 }
 
@@ -135,13 +144,31 @@ func (s *session) notify() {
 func (s *session) retire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.retired = true
+	s.retireLocked()
+}
+
+func (s *session) retireLocked() {
+	if !s.retired {
+		s.retired = true
+		s.patience = time.AfterFunc(endPatience, s.giveUp)
+	}
 	s.notify()
+}
+
+// giveUp cancels a retired session once nobody waits for it. The server ends it by itself when
+// everything is answered, but nobody shall depend on that, nor on its reading what is sent.
+func (s *session) giveUp() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waiting > 0 {
+		s.patience.Reset(endPatience)
+		return
+	}
+	s.cancel()
 }
 
 // send sends what is queued until the session is retired or broken.
 func (s *session) send() {
-	m := &pb.SessionRequest{}
 	for {
 		select {
 		case <-s.wake:
@@ -149,27 +176,27 @@ func (s *session) send() {
 			return
 		}
 		runtime.Gosched() // what others are about to ask shares the message
-		for s.take(m) {
+		for m := s.take(); m != nil; m = s.take() {
 			if s.stream.Send(m) != nil {
 				return // receive gets the reason
 			}
 		}
 		if s.isRetired() {
-			s.end()
+			_ = s.stream.CloseSend() // never fails
 			return
 		}
 	}
 }
 
-// take moves what is queued to the message, as far as it has room, and reports whether there
-// is something.
-func (s *session) take(m *pb.SessionRequest) bool {
+// take moves what is queued to a message, as far as it has room; nil if there is nothing. The
+// message is a new one: gRPC may look at it after it was sent.
+func (s *session) take() *pb.SessionRequest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	clear(m.Operations)
-	m.Operations = m.Operations[:0]
+	m := &pb.SessionRequest{Cancelled: s.left}
+	s.left = nil
 	taken, size := 0, 0
-	for ; taken < len(s.queue) && (taken == 0 || size+s.queue[taken].size <= maxMessage); taken++ {
+	for ; taken < len(s.queue) && (len(m.Operations) == 0 || size+s.queue[taken].size <= maxMessage); taken++ {
 		a := s.queue[taken]
 		if a.abandoned { // the server need not know of it
 			delete(s.open, a.operation.GetId())
@@ -177,42 +204,27 @@ func (s *session) take(m *pb.SessionRequest) bool {
 		}
 		a.sent = true
 		size += a.size
+		if !a.deadline.IsZero() {
+			a.operation.TimeLeft = durationpb.New(time.Until(a.deadline))
+		}
 		m.Operations = append(m.Operations, a.operation)
 	}
 	rest := copy(s.queue, s.queue[taken:])
 	clear(s.queue[rest:])
 	s.queue = s.queue[:rest]
-	m.Cancelled = append(m.Cancelled[:0], s.left...)
-	s.left = s.left[:0]
-	return len(m.GetOperations())+len(m.GetCancelled()) > 0
+	if len(m.GetOperations())+len(m.GetCancelled()) == 0 {
+		return nil
+	}
+	if s.silentSince.IsZero() && len(m.GetOperations()) > 0 {
+		s.silentSince = time.Now()
+	}
+	return m
 }
 
 func (s *session) isRetired() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.retired && len(s.queue) == 0
-}
-
-// end half-closes, and has the server end the stream: it does so by itself once everything is
-// answered, but nobody shall depend on that.
-func (s *session) end() {
-	_ = s.stream.CloseSend() // never fails
-	for {
-		patience := time.NewTimer(endPatience)
-		select {
-		case <-s.ended:
-			patience.Stop()
-			return
-		case <-patience.C:
-		}
-		s.mu.Lock()
-		waiting := s.waiting
-		s.mu.Unlock()
-		if waiting == 0 {
-			s.cancel()
-			return
-		}
-	}
 }
 
 // receive hands out the answers until there are no more, and returns why; nil if the session
@@ -234,12 +246,13 @@ func (s *session) receive() error {
 func (s *session) deliver(answers []*pb.SessionAnswer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.silentSince = time.Time{}
 	for _, answer := range answers {
 		a := s.open[answer.GetId()]
 		if a == nil {
 			continue
 		}
-		a.answer = answer
+		a.answer, s.answered = answer, true
 		s.close(a)
 	}
 }
@@ -254,14 +267,18 @@ func (s *session) close(a *asked) {
 }
 
 // fail ends what is not answered: it may have been done or not, unless it was not sent. It
-// returns nil if everything is answered and the server has ended the session in order.
+// returns nil if everything is answered and the server has ended the session in order, or
+// was asked to.
 func (s *session) fail(err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.open) == 0 && errors.Is(err, io.EOF) {
+	if len(s.open) == 0 && (s.retired || errors.Is(err, io.EOF)) {
 		err = nil
 	}
 	s.retired = true
+	if s.patience != nil {
+		s.patience.Stop()
+	}
 	broken := brokenOff(err)
 	for _, a := range s.open {
 		a.err = broken

@@ -61,11 +61,12 @@ func (k *keyCalls) Renew(ctx context.Context, m *pb.RenewRequest, _ ...grpc.Call
 
 // Complete asks for a completion.
 func (k *keyCalls) Complete(ctx context.Context, m *pb.CompleteRequest, _ ...grpc.CallOption) (*pb.CompleteResponse, error) {
-	if len(m.GetOutcome().GetBody())+len(m.GetOutcome().GetStatus()) > maxSharing {
+	if proto.Size(m.GetOutcome()) > maxSharing {
 		return k.calls.Complete(ctx, m)
 	}
 	return share(ctx, k, m, k.calls.Complete, (*pb.SessionAnswer).GetComplete, func() *pb.SessionOperation {
-		return &pb.SessionOperation{Request: &pb.SessionOperation_Complete{Complete: m}}
+		// The caller's bytes are its own again when its context ends, maybe before this is sent.
+		return &pb.SessionOperation{Request: &pb.SessionOperation_Complete{Complete: proto.CloneOf(m)}}
 	})
 }
 
