@@ -26,11 +26,14 @@ import (
 // The log holds no outcome, no attempt id and no key: a key is told by the first bytes of
 // its digest. It does not hold the text of a refusal either, which may quote the caller.
 // Nothing is prepared for a line that is not written: calls that were answered are logged
-// at debug, refusals at info, and what an operator should look at at warn and error.
+// at debug, refusals at info, and what an operator should look at at warn and error. While
+// the store is away every call is refused: of those one line a second for each method is
+// written.
 type calls struct {
 	logger   *slog.Logger
 	metrics  *Metrics
 	draining <-chan struct{} // closed when the drain begins
+	away     quiet           // lines about a store that is away
 }
 
 func (c *calls) options() []grpc.ServerOption {
@@ -147,10 +150,20 @@ func (c *calls) refused(ctx context.Context, req any, method string, st *status.
 	if !c.logger.Enabled(ctx, level) {
 		return
 	}
+	held := 0
+	if st.Code() == codes.Unavailable {
+		var ok bool
+		if held, ok = c.away.pass(method, time.Now()); !ok {
+			return
+		}
+	}
 	attrs := append(about(ctx, req, method),
 		slog.String("code", rpccode.Code(st.Code()).String()), slog.String("reason", storepb.ReasonName(storepb.Reason(err))))
 	if cause := causeOf(err); cause != nil {
 		attrs = append(attrs, slog.String("cause", cause.Error()))
+	}
+	if held > 0 {
+		attrs = append(attrs, slog.Int("more_not_logged", held))
 	}
 	c.logger.LogAttrs(ctx, level, "call refused", attrs...)
 }

@@ -110,6 +110,9 @@ func TestServeDatabaseKeepsThePassword(t *testing.T) {
 	if code := s.stop(); code != exitOK {
 		t.Errorf("orderly end: exit code %d", code)
 	}
+	if text := s.stderr.String(); !strings.Contains(text, "msg=serving address=127.0.0.1:") || !strings.Contains(text, " as postgres, region local") {
+		t.Errorf("the log does not say where it serves:\n%s", text)
+	}
 	if text := s.stderr.String() + strings.Join(s.banner, "\n"); strings.Contains(text, secret) {
 		t.Errorf("the password is shown:\n%s", text)
 	}

@@ -45,6 +45,7 @@ func (c *serveCmd) Run(s *session) error {
 		return err
 	}
 	c.greet(s, n)
+	n.logger.Info("serving", "address", n.listener.Addr().String(), "store", c.keptIn())
 	select {
 	case <-s.ctx.Done():
 		n.logger.Info("draining; a second signal ends the process at once", "at_most", drainTime)
@@ -137,11 +138,22 @@ func (c *serveCmd) greetStore(p *page) {
 		p.field("region", c.Region)
 		return
 	}
-	dir, err := filepath.Abs(c.dataDir())
-	if err != nil {
-		dir = c.dataDir()
+	p.field("data directory", c.absDataDir())
+}
+
+// keptIn is where the keys are, on one line and without a secret.
+func (c *serveCmd) keptIn() string {
+	if c.Store != nil {
+		return fmt.Sprintf("database %s, region %s", c.place(), c.Region)
 	}
-	p.field("data directory", dir)
+	return "directory " + c.absDataDir()
+}
+
+func (c *serveCmd) absDataDir() string {
+	if dir, err := filepath.Abs(c.dataDir()); err == nil {
+		return dir
+	}
+	return c.dataDir()
 }
 
 // reachBy are the flags with which a client on this machine reaches a listener.
