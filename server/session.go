@@ -20,7 +20,7 @@ const (
 	// maxSessions is how many sessions one connection may have. Of each, a message may be on
 	// its way.
 	maxSessions = 8
-	// maxOpen is how many operations may be open in a session.
+	// maxOpen is how many operations may be open in a session, and share a message.
 	maxOpen = 1024
 	// closingPatience is how long a client may go on after it was told of the drain.
 	closingPatience = time.Second
@@ -155,11 +155,23 @@ func (x *session) read() error {
 }
 
 func (x *session) take(m *pb.SessionRequest) error {
-	at := time.Now()
-	for _, o := range m.GetOperations() {
-		if err := x.begin(o, at); err != nil {
+	if n := len(m.GetOperations()); n > maxOpen {
+		return store.Refuse(store.ErrInvalidArgument, fmt.Sprintf("the message has %d operations, and may have %d; none was done", n, maxOpen))
+	}
+	at, refused := time.Now(), false
+	for _, m := range m.GetOperations() {
+		o := x.operation(m, at)
+		if err := x.enter(o); err != nil {
+			o.cancel()
 			return err
 		}
+		if o.entered {
+			x.workers.run(o)
+			continue
+		}
+		o.quiet, refused = refused, true
+		x.out.wait()
+		x.carryOut(o, nil) // refuses it
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -171,23 +183,14 @@ func (x *session) take(m *pb.SessionRequest) error {
 	return nil
 }
 
-// begin has an operation carried out that was received at an instant.
-func (x *session) begin(m *pb.SessionOperation, at time.Time) error {
+// operation returns an operation that was received at an instant.
+func (x *session) operation(m *pb.SessionOperation, at time.Time) *sessionOperation {
 	o := &sessionOperation{id: m.GetId(), cancel: func() {}}
 	o.op, o.request = requestIn(m)
 	if o.request != nil {
 		o.ctx, o.cancel = operationContext(x.methods[o.op], m.GetTimeLeft(), at)
 	}
-	if err := x.enter(o); err != nil {
-		o.cancel()
-		return err
-	}
-	if o.entered {
-		x.workers.run(o)
-	} else {
-		x.carryOut(o) // refuses it
-	}
-	return nil
+	return o
 }
 
 func (x *session) enter(o *sessionOperation) error {
@@ -206,14 +209,24 @@ func (x *session) enter(o *sessionOperation) error {
 	return nil
 }
 
-// carryOutInTurn carries an operation out once there is room for its answer.
+// carryOutInTurn carries an operation out; one whose answer may be large, once there is room
+// for that.
 func (x *session) carryOutInTurn(o *sessionOperation) {
-	x.out.wait()
-	x.carryOut(o)
+	var reserved reservation
+	if o.op == opClaim || o.op == opLookup {
+		reserved = x.out.reserve(o.ctx, waits(o.request))
+	}
+	x.carryOut(o, reserved)
+}
+
+// waits reports whether the request is a Claim that waits.
+func waits(request any) bool {
+	claim, ok := request.(*pb.ClaimRequest)
+	return ok && claim.GetWait() != nil
 }
 
 // carryOut answers an operation.
-func (x *session) carryOut(o *sessionOperation) {
+func (x *session) carryOut(o *sessionOperation, reserved reservation) {
 	defer x.running.Done()
 	answer := x.service.answer(o)
 	o.cancel()
@@ -222,7 +235,7 @@ func (x *session) carryOut(o *sessionOperation) {
 		delete(x.open, o.id) // the answer lets the client use the id again
 		x.mu.Unlock()
 	}
-	x.out.put(answer)
+	x.out.put(answer, reserved)
 }
 
 // noMore lets no further operation begin.

@@ -13,6 +13,7 @@ import (
 
 	pb "github.com/idemd/idemd/proto/idemd/v1"
 	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/storepb"
 )
 
 // sessionMethods is how many operations a session can carry: the first ones.
@@ -52,6 +53,7 @@ type sessionOperation struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	entered bool // among the open ones; else there are too many
+	quiet   bool // that there are too many was logged already
 }
 
 // answer carries an operation out like a call.
@@ -62,10 +64,9 @@ func (s *keyService) answer(o *sessionOperation) *pb.SessionAnswer {
 	method := &s.methods[o.op]
 	handle := method.handle
 	if !o.entered {
-		handle = func(_ context.Context, req any) (any, error) {
-			err := store.Refuse(store.ErrOverloaded, "the session has too many open operations; nothing was done, send it again later")
-			s.metrics.refused(o.op, keyOf(req).Namespace, err)
-			return nil, err
+		if handle = s.tooManyOpen(o.op); o.quiet {
+			_, err := handle(o.ctx, o.request)
+			return refusalAnswer(o.id, storepb.ToStatus(err))
 		}
 	}
 	response, err := s.intercept(o.ctx, o.request, method.info, handle)
@@ -73,6 +74,15 @@ func (s *keyService) answer(o *sessionOperation) *pb.SessionAnswer {
 		return refusalAnswer(o.id, status.Convert(err))
 	}
 	return responseAnswer(o.id, response)
+}
+
+// tooManyOpen refuses an operation.
+func (s *keyService) tooManyOpen(op operation) grpc.UnaryHandler {
+	return func(_ context.Context, req any) (any, error) {
+		err := store.Refuse(store.ErrOverloaded, "the session has too many open operations; nothing was done, send it again later")
+		s.metrics.refused(op, keyOf(req).Namespace, err)
+		return nil, err
+	}
 }
 
 // requestIn returns the request that a message holds; nil if it is not known here.

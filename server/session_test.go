@@ -278,6 +278,9 @@ func TestBrokenSessions(t *testing.T) {
 			"an id twice": {func(s *rawSession) error {
 				return s.Send(&pb.SessionRequest{Operations: []*pb.SessionOperation{lookupOf(7, "k"), claimOf(1, "k", "b")}})
 			}, codes.InvalidArgument, "INVALID_ARGUMENT"},
+			"too many operations in a message": {func(s *rawSession) error {
+				return s.Send(&pb.SessionRequest{Operations: make([]*pb.SessionOperation, maxOpen+1)})
+			}, codes.InvalidArgument, "INVALID_ARGUMENT"},
 			"no message": {func(s *rawSession) error {
 				s.IdempotencyService_SessionClient = rawBytes(t, r)
 				return s.SendMsg([]byte{0x0a, 0x7f, 's', '3', 'c', 'r', 'e', 't'})
@@ -334,6 +337,9 @@ func TestOpenOperationsAreBounded(t *testing.T) {
 		s.refused(maxOpen+1, codes.ResourceExhausted, "OVERLOADED")
 		if got := r.samples("idemd_answers_total")["answer=OVERLOADED,namespace=default,operation=claim"]; got != 2 {
 			t.Errorf("counted %v times", got)
+		}
+		if n := strings.Count(r.log.String(), "reason=OVERLOADED"); n != 1 {
+			t.Errorf("two in one message are logged %d times", n)
 		}
 		grant(t, r.client(), testKey, "a") // others are not held up
 		second := openSession(t.Context(), t, conn)

@@ -68,8 +68,9 @@ type IdempotencyServiceClient interface {
 	// of that is ended with UNAVAILABLE, once what was read is answered.
 	//
 	// At most 1024 operations may be open in a session; more are refused with OVERLOADED. A
-	// message has at most 1 MiB. Who does not read the answers is not read from either. A
-	// connection may have 8 sessions.
+	// message has at most 1 MiB, and at most 1024 operations: more in one end the session with
+	// INVALID_ARGUMENT. Who does not read the answers is not read from either. A connection may
+	// have 8 sessions.
 	Session(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SessionRequest, SessionResponse], error)
 }
 
@@ -185,8 +186,9 @@ type IdempotencyServiceServer interface {
 	// of that is ended with UNAVAILABLE, once what was read is answered.
 	//
 	// At most 1024 operations may be open in a session; more are refused with OVERLOADED. A
-	// message has at most 1 MiB. Who does not read the answers is not read from either. A
-	// connection may have 8 sessions.
+	// message has at most 1 MiB, and at most 1024 operations: more in one end the session with
+	// INVALID_ARGUMENT. Who does not read the answers is not read from either. A connection may
+	// have 8 sessions.
 	Session(grpc.BidiStreamingServer[SessionRequest, SessionResponse]) error
 	mustEmbedUnimplementedIdempotencyServiceServer()
 }
