@@ -257,6 +257,12 @@ func (s *session) deliver(answers []*pb.SessionAnswer) {
 	}
 }
 
+func (s *session) wasAnswered() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.answered
+}
+
 // close lets the caller of an operation go that has its answer or its error.
 func (s *session) close(a *asked) {
 	delete(s.open, a.operation.GetId())

@@ -23,6 +23,15 @@ const (
 	// The pause before a session is opened after one that failed.
 	firstReopenPause = 100 * time.Millisecond
 	maxReopenPause   = time.Minute
+	// unservedPause is how long a server that has no sessions is not asked for one: it may be
+	// replaced by one that has.
+	unservedPause = 10 * time.Minute
+	// shortLife is what a session is not worth opening for. Where something between cuts streams
+	// sooner, they count as failed; where it cuts them later, at an age that is learnt, the next
+	// are ended before.
+	shortLife = 5 * time.Second
+	// cutMemory is how long a cut is kept in mind: it may have been a server's crash.
+	cutMemory = time.Hour
 )
 
 // sessions keeps one session open while there is use for it. Nobody waits for one: until it
@@ -34,10 +43,11 @@ type sessions struct {
 
 	mu       sync.Mutex
 	closed   bool
-	unserved bool               // the server has no sessions
 	opening  context.CancelFunc // nil if none is being opened
 	failures int                // in a row
 	notUntil time.Time
+	cutAge   time.Duration // the least age at which one was cut lately
+	cutAt    time.Time     // when one was cut last
 }
 
 // get returns the session. If there is none, it returns nil, and has one opened if that is
@@ -48,7 +58,7 @@ func (p *sessions) get(worth bool) *session {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.current.Load() == nil && p.opening == nil && !p.closed && !p.unserved && !time.Now().Before(p.notUntil) {
+	if p.current.Load() == nil && p.opening == nil && !p.closed && !time.Now().Before(p.notUntil) {
 		ctx, cancel := context.WithCancel(context.Background())
 		p.opening = cancel
 		p.running.Go(func() { p.run(ctx, cancel) })
@@ -78,11 +88,12 @@ func (p *sessions) run(ctx context.Context, cancel context.CancelFunc) {
 		return
 	}
 	p.running.Go(s.send)
-	life := time.AfterFunc(sessionLife*3/4+rand.N(sessionLife/2), func() { p.retire(s) })
+	begun := time.Now()
+	life := time.AfterFunc(p.life(), func() { p.retire(s) })
 	defer life.Stop()
 	err = s.receive()
 	p.retire(s)
-	p.ended(err)
+	p.ended(s, err, time.Since(begun))
 }
 
 // open opens a stream, and waits until the server has accepted it.
@@ -93,7 +104,11 @@ func (p *sessions) open(ctx context.Context, cancel context.CancelFunc) (stream 
 		}
 	}()
 	patience := time.AfterFunc(openPatience, cancel)
-	defer patience.Stop()
+	defer func() {
+		if !patience.Stop() && err == nil { // cancelled just now
+			err = context.Canceled
+		}
+	}()
 	stream, err = p.service.Session(ctx)
 	if err != nil {
 		return nil, err
@@ -113,9 +128,11 @@ func (p *sessions) opened(s *session, err error) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.opening = nil
-	p.unserved = status.Code(err) == codes.Unimplemented
 	if err != nil {
 		p.failed()
+		if status.Code(err) == codes.Unimplemented {
+			p.notUntil = time.Now().Add(unservedPause)
+		}
 		return false
 	}
 	p.current.Store(s)
@@ -131,15 +148,39 @@ func (p *sessions) retire(s *session) {
 	s.retire()
 }
 
-// ended notes why a session ended.
-func (p *sessions) ended(err error) {
+// life is how long a session that begins now is used.
+func (p *sessions) life() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err == nil {
-		p.failures = 0
-		return
+	if p.cutAge == 0 || time.Since(p.cutAt) > cutMemory {
+		p.cutAge = 0
+		return sessionLife*3/4 + rand.N(sessionLife/2)
 	}
-	p.failed()
+	return p.cutAge*3/4 - rand.N(p.cutAge/8)
+}
+
+// ended notes why a session ended, and how old it was.
+func (p *sessions) ended(s *session, err error, age time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	answered := s.wasAnswered()
+	switch {
+	case err == nil && answered:
+		p.failures = 0
+	case err != nil && answered && age >= shortLife:
+		p.failures = 0
+		p.cut(age)
+		p.failed()
+	case err != nil:
+		p.failed()
+	}
+}
+
+func (p *sessions) cut(age time.Duration) {
+	if age = min(age, sessionLife); p.cutAge == 0 || age < p.cutAge {
+		p.cutAge = age
+	}
+	p.cutAt = time.Now()
 }
 
 func (p *sessions) failed() {
