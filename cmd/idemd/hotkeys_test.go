@@ -113,6 +113,11 @@ func (k *hotKey) release(s store.Store, attempt string, fence int64) error {
 	k.mu.Unlock()
 	_, err := s.Release(context.Background(),
 		store.ReleaseRequest{Key: k.key, AttemptID: attempt, Fence: fence, Effect: store.EffectNone})
+	if errors.Is(err, store.ErrStaleFence) {
+		// It took effect, its answer was lost, and another one was granted the key before it was
+		// sent again. Had that one been granted it earlier, enter would have said so.
+		return nil
+	}
 	if err != nil {
 		k.leave(visit{attempt: attempt, fence: fence})
 	}
@@ -146,11 +151,7 @@ func (h *hotKeys) settle(s store.Store) {
 
 func (k *hotKey) settle(s store.Store, v visit) error {
 	if v.fence != 0 {
-		err := k.release(s, v.attempt, v.fence)
-		if errors.Is(err, store.ErrStaleFence) {
-			return nil // it took effect, and another one was granted the key after it
-		}
-		return err
+		return k.release(s, v.attempt, v.fence)
 	}
 	answer, err := s.Claim(context.Background(), k.claim(v.attempt))
 	if err != nil || answer.Granted == nil {

@@ -353,7 +353,7 @@ func TestFlagsFromEnvironment(t *testing.T) {
 	run(t, "lookup", "--id=a", "--scope=from-env").ok(t)
 	run(t, "lookup", "--id=a", "--scope=").fails(t, exitFailed, "KEY_NOT_FOUND: ")
 	t.Setenv("IDEMD_ENTITY", "\xff")
-	run(t, "lookup", "--id=a").fails(t, exitUsage, `"IDEMD_ENTITY=\xff"`, "hex:")
+	run(t, "lookup", "--id=a").fails(t, exitUsage, `variable "IDEMD_ENTITY" is not valid UTF-8`, "hex:")
 }
 
 func TestHelpAndVersion(t *testing.T) {
