@@ -152,6 +152,7 @@ func (f *databaseFlags) explain(err error) error {
 	switch {
 	case errors.Is(err, sqlstore.ErrSchemaOlder):
 		reason += " with the same --store, then start this again"
+	case errors.Is(err, sqlstore.ErrRights): // says what to run
 	case errors.As(err, &answered):
 		reason, advice = answered.Message, adviceFor(answered.Code)
 	case errors.As(err, &lookedUp):
@@ -184,7 +185,7 @@ func adviceFor(code string) string {
 	case "3D000": // invalid_catalog_name
 		return "create it (createdb), then run `idemd migrate up` with the same --store"
 	case "42501": // insufficient_privilege
-		return "migrate and serve as one user, who owns the database or was told GRANT CREATE, USAGE ON SCHEMA public: idemd makes and drops the tables of its buckets"
+		return "migrate and serve as one user, who owns the database or was told GRANT USAGE, CREATE ON SCHEMA public: idemd makes and drops the tables of its buckets"
 	case "25006": // read_only_sql_transaction
 		return "name a server that can be written to"
 	case "53300": // too_many_connections

@@ -225,6 +225,9 @@ func (c *catalog) run(ctx context.Context) {
 		if err != nil && !failing {
 			c.logger.Warn("the database does not tell which buckets there are; it is asked again", "error", causeOf(err))
 		}
+		if err == nil && failing {
+			c.logger.Info("the database answers again")
+		}
 		failing = err != nil
 	}
 }

@@ -113,6 +113,9 @@ func damagedPage(err error) bool { return hasCode(err, "XX001", "XX002") }
 // errAgain says that a statement found the key, or the time, not as it was decided upon.
 var errAgain = errors.New("the key or the bucket changed meanwhile")
 
+// errNoBucket is why a claim is refused whose bucket is still to be made.
+var errNoBucket = errors.New("a bucket is missing")
+
 // tries is how often an operation is tried before it is given up as unavailable.
 const tries = 8
 

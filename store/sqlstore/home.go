@@ -71,7 +71,7 @@ func (s *Store) provided(snap *snapshot, home bucketID, now int64) error {
 		if !slices.Contains(snap.buckets[home.tier], b) {
 			s.catalog.kick()
 			return &store.Error{
-				Sentinel: store.ErrUnavailable, RetryAfter: time.Second,
+				Sentinel: store.ErrUnavailable, RetryAfter: time.Second, Cause: errNoBucket,
 				Detail: fmt.Sprintf("the bucket from %s for retentions up to %v does not exist yet; maintenance makes it: if this goes on, see its log",
 					timeOf(b.start).Format(time.RFC3339), b.tier.MaxRetention()),
 			}

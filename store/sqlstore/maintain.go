@@ -94,8 +94,18 @@ func (s *Store) repeat(ctx context.Context, kicked <-chan struct{}, f func(conte
 	}
 }
 
-// provideNext makes the buckets that are missing.
-func (s *Store) provideNext(ctx context.Context) error { return s.keeper().createAhead(ctx) }
+// provideNext makes the buckets that are missing, and says whether a table is that should be
+// there.
+func (s *Store) provideNext(ctx context.Context) error {
+	failed := s.keeper().createAhead(ctx)
+	bounded, cancel := context.WithTimeout(ctx, catalogTimeout)
+	defer cancel()
+	snap, err := s.catalog.current(bounded)
+	if err == nil {
+		err = s.checkTables(bounded, snap)
+	}
+	return errors.Join(failed, err)
+}
 
 // retireNext retires and drops what is due.
 func (s *Store) retireNext(ctx context.Context) error {
@@ -121,14 +131,19 @@ func (s *Store) Buckets(ctx context.Context) ([]store.Bucket, error) {
 	return list, nil
 }
 
-// Health says what an operator should look at although operations still succeed: a bucket
-// that claims will need next does not exist, one cannot be dropped, or the clocks disagree.
+// Health says what an operator should look at although the database answers: operations fail all
+// the same, a bucket
+// that claims will need next does not exist, the table of one is gone, one cannot be dropped, or the clocks disagree.
 func (s *Store) Health(ctx context.Context) error {
 	snap, err := s.catalog.current(ctx)
 	if err != nil {
 		return err
 	}
-	return errors.Join(s.keeper().missing(snap), s.kept.health(s.opts.Region), s.clock.suspect())
+	gone := s.checkTables(ctx, snap)
+	if errors.Is(gone, store.ErrUnavailable) {
+		gone = nil // not known
+	}
+	return errors.Join(s.troubles.health(time.Now(), s.commitHint()), gone, s.keeper().missing(snap), s.kept.health(s.opts.Region), s.clock.suspect())
 }
 
 // Maintain implements [store.Maintainer]. It makes the buckets that are missing, and retires

@@ -214,13 +214,27 @@ func (k *keeper) changeNamespace(ctx context.Context, name string, change func(o
 	if err != nil {
 		return store.Namespace{}, k.refused(ctx, err)
 	}
-	return next, k.catalog.refresh(ctx)
+	return next, k.changed(ctx)
+}
+
+// changed reads the catalog after a change.
+func (k *keeper) changed(ctx context.Context) error {
+	err := k.catalog.refresh(ctx)
+	if errors.Is(err, store.ErrUnavailable) {
+		return mayBeDone(causeOf(err), lookFirst)
+	}
+	return err
 }
 
 // refused is the answer for an error of a transaction.
 func (k *keeper) refused(ctx context.Context, err error) error {
-	if ctx.Err() != nil && !isRefusal(err) {
+	switch {
+	case isRefusal(err):
+		return err
+	case ctx.Err() != nil:
 		return ctx.Err()
+	case faultOf(err) == faultUnknown:
+		return mayBeDone(err, lookFirst)
 	}
 	return unavailable(err)
 }

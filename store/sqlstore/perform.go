@@ -25,6 +25,8 @@ type task struct {
 	// once says that the operation must not be sent again if it may have taken effect,
 	// because a repeat would not be known as one.
 	once bool
+	// reads says that it changes nothing.
+	reads bool
 
 	refusal error // the last decision's
 }
@@ -36,6 +38,16 @@ func (s *Store) perform(ctx context.Context, t task) error {
 	if err := s.closed(); err != nil {
 		return err
 	}
+	began := time.Now()
+	err := s.carryOut(ctx, &t)
+	if s.ending.Err() == nil {
+		now := time.Now()
+		s.troubles.note(t.tier, err, now.Sub(began), s.opts.Timing.MaxStatement, now)
+	}
+	return err
+}
+
+func (s *Store) carryOut(ctx context.Context, t *task) error {
 	var (
 		last    error
 		unknown bool // a try may have taken effect
@@ -44,13 +56,13 @@ func (s *Store) perform(ctx context.Context, t task) error {
 		if err := backoff(ctx, n); err != nil {
 			return err
 		}
-		done, err := s.try(ctx, t)
+		done, err := s.try(ctx, *t)
 		if done {
 			return err
 		}
 		switch faultOf(err) {
 		case faultRefused:
-			return s.refused(err, unknown)
+			return s.refused(t, err, unknown)
 		case faultGone:
 			if !errors.Is(err, errOldCopy) {
 				s.catalog.kick()
@@ -59,7 +71,7 @@ func (s *Store) perform(ctx context.Context, t task) error {
 		case faultUnknown:
 			unknown = true
 			if t.once || ctx.Err() != nil {
-				return s.gaveUp(ctx, err)
+				return s.gaveUp(ctx, t, err, unknown)
 			}
 		}
 		if locked(err) {
@@ -67,29 +79,40 @@ func (s *Store) perform(ctx context.Context, t task) error {
 		}
 		last = err
 	}
-	return s.gaveUp(ctx, last)
+	return s.gaveUp(ctx, t, last, unknown)
 }
 
-// gaveUp is the answer of an operation that may have taken effect.
-func (s *Store) gaveUp(ctx context.Context, err error) error {
+// gaveUp is the answer of an operation that was not carried out, or of which that is not known.
+func (s *Store) gaveUp(ctx context.Context, t *task, err error, unknown bool) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return unavailable(err)
+	return t.unavailable(err, unknown)
+}
+
+// unavailable is the refusal of the task. Unknown says that a try may have taken effect.
+func (t *task) unavailable(err error, unknown bool) error {
+	switch {
+	case !unknown || t.reads:
+		return unavailable(err)
+	case t.once:
+		return mayBeDone(err, lookFirst)
+	}
+	return mayBeDone(err, sendAgain)
 }
 
 // refused is the answer when something will not be carried out. If it is the database that
 // refuses, it is not the caller's fault, and somebody must look at it. Unknown says that an
 // earlier try may have taken effect, so that nobody may be told that nothing was done.
-func (s *Store) refused(err error, unknown bool) error {
+func (s *Store) refused(t *task, err error, unknown bool) error {
 	switch {
 	case errors.Is(err, store.ErrOverloaded) && unknown:
-		return unavailable(errors.New(err.Error()))
+		return t.unavailable(errors.New(err.Error()), unknown)
 	case isRefusal(err):
 		return err
 	}
 	s.opts.Logger.Error("the database refuses a statement", "error", err)
-	return unavailable(err)
+	return t.unavailable(err, unknown)
 }
 
 // try makes one try. Done says that err, or no error, is the answer.

@@ -58,6 +58,7 @@ func (s *Store) InspectRecord(ctx context.Context, key store.Key) (store.Inspect
 	if err != nil {
 		return store.Inspection{}, err
 	}
+	t.reads = true
 	var inspection store.Inspection
 	t.quick = func(ctx context.Context) (found, bool, error) {
 		rows, now, err := s.readRows(ctx, t.tier, [][]byte{t.digest[:]}, true)

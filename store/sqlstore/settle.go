@@ -157,6 +157,7 @@ func (s *Store) Lookup(ctx context.Context, req store.LookupRequest) (store.Look
 		answer, err = store.DecideLookup(old, req, now)
 		return change, err
 	}
+	t.reads = true
 	if err := s.perform(ctx, t); err != nil {
 		return store.LookupAnswer{}, err
 	}

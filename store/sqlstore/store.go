@@ -34,6 +34,7 @@ type Store struct {
 	endMaintaining context.CancelFunc
 	maintaining    sync.WaitGroup
 	kept           keptBuckets
+	troubles       troubles
 }
 
 var (
@@ -76,6 +77,9 @@ func (s *Store) begin(ctx context.Context) error {
 	if err := s.catalog.refresh(ctx); err != nil {
 		return err
 	}
+	if err := s.checkRights(ctx); err != nil {
+		return err
+	}
 	if err := s.provide(ctx); err != nil {
 		s.opts.Logger.Error("buckets are missing; it will be tried again", "error", err)
 	}
@@ -106,15 +110,4 @@ func (s *Store) closed() error {
 		return errClosed
 	}
 	return nil
-}
-
-// unavailable is the refusal of an operation that may have taken effect.
-func unavailable(cause error) error {
-	if isRefusal(cause) {
-		return cause
-	}
-	return &store.Error{
-		Sentinel: store.ErrUnavailable, Cause: cause, RetryAfter: 100 * time.Millisecond,
-		Detail: "the database did not answer; the operation may have taken effect: send it again with the same attempt id",
-	}
 }
