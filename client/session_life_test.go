@@ -109,7 +109,7 @@ func cutting(limit time.Duration) func(*scripted) func(pb.IdempotencyService_Ses
 						for range received { // what comes now is never answered
 						}
 					}()
-					go func() { <-stream.Context().Done(); <-ended; close(received) }()
+					go func() { <-stream.Context().Done(); _ = <-ended; close(received) }()
 					return status.Error(codes.DeadlineExceeded, "upstream request timeout")
 				}
 			}
