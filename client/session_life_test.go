@@ -105,11 +105,15 @@ func cutting(limit time.Duration) func(*scripted) func(pb.IdempotencyService_Ses
 					}
 					return err
 				case <-over:
-					go func() {
-						for range received { // what comes now is never answered
+					go func() { // what comes now is never answered
+						for {
+							select {
+							case <-received:
+							case <-ended:
+								return
+							}
 						}
 					}()
-					go func() { <-stream.Context().Done(); _ = <-ended; close(received) }()
 					return status.Error(codes.DeadlineExceeded, "upstream request timeout")
 				}
 			}
