@@ -81,12 +81,12 @@ func cutting(limit time.Duration) func(*scripted) func(pb.IdempotencyService_Ses
 		return func(stream pb.IdempotencyService_SessionServer) error {
 			_ = accepts(stream)
 			over := time.After(limit)
-			received, ended := make(chan *pb.SessionRequest), make(chan error, 1)
+			received, ended := make(chan *pb.SessionRequest), make(chan struct{})
 			go func() {
 				for {
 					m, err := stream.Recv()
 					if err != nil {
-						ended <- err
+						close(ended)
 						return
 					}
 					received <- m
@@ -99,11 +99,8 @@ func cutting(limit time.Duration) func(*scripted) func(pb.IdempotencyService_Ses
 					if err := stream.Send(&pb.SessionResponse{Answers: s.answers(m)}); err != nil {
 						return err
 					}
-				case err := <-ended:
-					if errors.Is(err, io.EOF) {
-						return nil
-					}
-					return err
+				case <-ended:
+					return nil
 				case <-over:
 					go func() { // what comes now is never answered
 						for {
