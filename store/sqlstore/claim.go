@@ -149,9 +149,14 @@ func (s *Store) grantAbsent(ctx context.Context, tier store.Tier, ops []*claimOp
 	if err != nil {
 		return err
 	}
-	args := claimArgs(ops, to.lo, to.hi, s.opts.Timing.MaxStatement.Microseconds())
+	guards := []any{to.lo, to.hi, s.opts.Timing.MaxStatement.Microseconds()}
+	text, args := to.claim, claimArgs(ops)
+	if len(ops) == 1 {
+		text, args = to.one, ops[0].query.args(&ops[0].digest)
+	}
+	args = append(args, guards...)
 	if !to.marked || seeded("claim-marker") {
-		rows, err := s.pool.Query(ctx, to.claim, args...)
+		rows, err := s.pool.Query(ctx, text, args...)
 		if err != nil {
 			return err
 		}
@@ -162,11 +167,10 @@ func (s *Store) grantAbsent(ctx context.Context, tier store.Tier, ops []*claimOp
 		for _, op := range ops {
 			op.answer = found{}
 		}
-		guards := args[len(args)-3:]
-		if _, err := tx.Exec(ctx, to.marker, append([]any{args[0]}, guards...)...); err != nil {
+		if _, err := tx.Exec(ctx, to.marker, append([]any{digestsOf(ops)}, guards...)...); err != nil {
 			return err
 		}
-		rows, err := tx.Query(ctx, to.claim, args...)
+		rows, err := tx.Query(ctx, text, args...)
 		if err != nil {
 			return err
 		}
@@ -174,7 +178,16 @@ func (s *Store) grantAbsent(ctx context.Context, tier store.Tier, ops []*claimOp
 	})
 }
 
-func claimArgs(ops []*claimOperation, lo, hi, longest int64) []any {
+// args are the parameters of a single claim.
+func (q *claimQuery) args(digest *store.KeyDigest) []any {
+	return []any{
+		digest[:], q.key, q.attempt, int64(q.fingerprint.Version), []byte(q.fingerprint.Digest), q.lease, q.maxAttempt,
+		q.lapsePolicy, q.retention, q.validFrom, q.validUntil,
+	}
+}
+
+// claimArgs are those of a batch.
+func claimArgs(ops []*claimOperation) []any {
 	n := len(ops)
 	var (
 		keys, attempts, digests = make([][]byte, n), make([][]byte, n), make([][]byte, n)
@@ -192,7 +205,7 @@ func claimArgs(ops []*claimOperation, lo, hi, longest int64) []any {
 		leases[i], limits[i], policies[i], retentions[i] = q.lease, q.maxAttempt, q.lapsePolicy, q.retention
 		from[i], until[i] = q.validFrom, q.validUntil
 	}
-	return []any{digests, keys, attempts, versions, fps, leases, limits, policies, retentions, from, until, lo, hi, longest}
+	return []any{digests, keys, attempts, versions, fps, leases, limits, policies, retentions, from, until}
 }
 
 func (s *Store) scanGrants(rows pgx.Rows, ops []*claimOperation) error {

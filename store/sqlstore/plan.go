@@ -15,6 +15,7 @@ type plan struct {
 	searched []bucketID
 
 	claim  string // grants absent keys (1)
+	one    string // the same for a single key, which costs the database less
 	marker string // keeps the previous bucket from getting them (3); empty if there is none
 	insert string // puts one whole row into home, under the same guards (6)
 	find   string // reads rows (4), without events
@@ -47,7 +48,7 @@ func (t texts) plan(home bucketID, open []bucketID) *plan {
 			p.marker = t.marker(b)
 		}
 	}
-	p.claim = t.claim(home, older)
+	p.claim, p.one = t.claim(home, older, batchOfClaims), t.claim(home, older, oneClaim)
 	p.insert = t.insert(home, older)
 	p.find = t.find(p.searched, recordColumns)
 	p.read = t.find(p.searched, rowColumns)
@@ -82,22 +83,29 @@ func nowhere(older []string, digest string) string {
 	return b.String()
 }
 
+// The claims that a claim statement gets: arrays, or one of each.
+const (
+	batchOfClaims = `unnest($1::bytea[], $2::bytea[], $3::bytea[], $4::int8[], $5::bytea[], $6::int8[], $7::int8[], $8::int2[], $9::int8[], $10::int8[], $11::int8[])
+    AS x(digest, key, attempt, fp_version, fp, lease, max_attempt, lapse_policy, retention, valid_from, valid_until)`
+	oneClaim = `(SELECT $1::bytea AS digest, $2::bytea AS key, $3::bytea AS attempt, $4::int8 AS fp_version, $5::bytea AS fp, $6::int8 AS lease,
+    $7::int8 AS max_attempt, $8::int2 AS lapse_policy, $9::int8 AS retention, $10::int8 AS valid_from, $11::int8 AS valid_until) AS x`
+)
+
 // claim grants keys that are nowhere, in the order of their digests. A row is granted only
 // between its valid_from and valid_until: in between the decision is the same at any time.
-func (t texts) claim(home bucketID, older []string) string {
+func (t texts) claim(home bucketID, older []string, claims string) string {
 	return fmt.Sprintf(`INSERT INTO %s (digest, key, state, fence, attempt, attempt_number, fp_version, fp,
   granted_at, lease_end, attempt_limit, expires_at, lapse_policy, retention)
 SELECT x.digest, x.key, 1, t.us, x.attempt, 1, x.fp_version, x.fp,
   t.us, t.us + x.lease, t.us + x.max_attempt,
   CASE WHEN x.lapse_policy = 1 THEN t.us + x.lease + x.retention END, x.lapse_policy, x.retention
-FROM unnest($1::bytea[], $2::bytea[], $3::bytea[], $4::int8[], $5::bytea[], $6::int8[], $7::int8[], $8::int2[], $9::int8[], $10::int8[], $11::int8[])
-    AS x(digest, key, attempt, fp_version, fp, lease, max_attempt, lapse_policy, retention, valid_from, valid_until),
+FROM %s,
   %s
 WHERE %s
   AND t.us >= x.valid_from AND t.us < x.valid_until%s
 ORDER BY %s
 ON CONFLICT (digest) DO NOTHING
-RETURNING digest, granted_at`, home.table(t.region), t.now(), t.inTime(12), nowhere(older, "x.digest"), lockOrder("x.digest"))
+RETURNING digest, granted_at`, home.table(t.region), claims, t.now(), t.inTime(12), nowhere(older, "x.digest"), lockOrder("x.digest"))
 }
 
 // marker marks keys in a bucket, unless they have a row there.
