@@ -82,5 +82,8 @@ func TestConformanceOverASession(t *testing.T) {
 }
 
 func TestConformanceOverASessionOnTheEmbeddedStore(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: it asks one thing after the other, for long; 'make test' plays it")
+	}
 	storetest.Run(t, overASession(pebbletest.Factory))
 }

@@ -42,5 +42,8 @@ func TestConformanceOverTheWire(t *testing.T) {
 }
 
 func TestConformanceOverTheWireOnTheEmbeddedStore(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: it asks one thing after the other, for long; 'make test' plays it")
+	}
 	storetest.Run(t, overTheWire(pebbletest.Factory))
 }

@@ -74,6 +74,9 @@ func cockroachOf(region string, regions ...string) (*mimic, storetest.Factory) {
 // TestCockroachDialectConforms plays all checks and a sample of the golden scripts and random
 // runs that TestConformance plays on the other dialect, because most of it goes the same way.
 func TestCockroachDialectConforms(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: it asks one thing after the other, for long; 'make test' plays it")
+	}
 	c, factory := cockroachOf("single")
 	storetest.Run(t, sqltest.Sample(t, 8*brief(3), factory))
 	c.sentOften(t, false)
@@ -81,6 +84,9 @@ func TestCockroachDialectConforms(t *testing.T) {
 
 // TestCockroachRegions plays a few scripts, as only tables are made in another way.
 func TestCockroachRegions(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: it asks one thing after the other, for long; 'make test' plays it")
+	}
 	c, factory := cockroachOf("us-east1", "eu-west1", "us-east1", "us-west1")
 	storetest.RunGolden(t, sqltest.Sample(t, 16, factory))
 	c.sentOften(t, true)

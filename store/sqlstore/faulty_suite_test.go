@@ -171,6 +171,9 @@ func seedOf(name string) uint64 {
 // TestConformanceUnderFaults plays a sample of the golden scripts and of the random runs, and
 // all checks. What operators order and what maintains the buckets meets no faults.
 func TestConformanceUnderFaults(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: it asks one thing after the other, for long; 'make test' plays it")
+	}
 	var total atomic.Int64
 	storetest.Run(t, sqltest.Sample(t, 10*brief(3), inBadWeather(&total)))
 	if total.Load() < 20 {
