@@ -487,7 +487,7 @@ var (
 	claimText  = regexp.MustCompile(`RETURNING digest, granted_at`)
 	markerText = regexp.MustCompile(`\(digest, state\)`)
 	moveText   = regexp.MustCompile(`^UPDATE \S+ AS r SET state = 4`)
-	insertText = regexp.MustCompile(`(?s)^INSERT INTO \S+ \(digest, key.*SELECT \$1::bytea`)
+	insertText = regexp.MustCompile(`(?s)^INSERT INTO \S+ \(digest, key.*\nSELECT \$1::bytea`)
 	lockText   = regexp.MustCompile(`FOR UPDATE OF r`)
 	findText   = regexp.MustCompile(`^SELECT \(-1\)::int4`)
 	timeText   = regexp.MustCompile(`^SELECT round\(extract\(epoch from stage_now`)
