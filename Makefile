@@ -34,7 +34,7 @@ race: postgres ## Run the tests under the race detector, the heavy ones shortene
 	go test -race -short ./...
 
 .PHONY: fuzz
-fuzz: ## Run each fuzz target for FUZZTIME (20s)
+fuzz: ## Run each fuzz target for FUZZTIME (20s), two at once
 	.ci/fuzz $(FUZZTIME)
 
 .PHONY: seeded

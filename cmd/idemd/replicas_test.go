@@ -21,7 +21,7 @@ func TestReplicasConform(t *testing.T) {
 		if testing.Short() {
 			t.Skip("a minute of suite: 'make test' runs it")
 		}
-		storetest.Run(t, sqltest.Sample(t, 5, replicas(3)))
+		storetest.Run(t, sqltest.Sample(t, 10, replicas(3)))
 	})
 }
 

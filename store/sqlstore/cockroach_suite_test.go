@@ -78,7 +78,7 @@ func TestCockroachDialectConforms(t *testing.T) {
 		t.Skip("-short: it asks one thing after the other, for long; 'make test' plays it")
 	}
 	c, factory := cockroachOf("single")
-	storetest.Run(t, sqltest.Sample(t, 8*brief(3), factory))
+	storetest.Run(t, sqltest.Sample(t, 16, factory))
 	c.sentOften(t, false)
 }
 
