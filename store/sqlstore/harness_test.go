@@ -1,10 +1,9 @@
 package sqlstore
 
 import (
-	"context"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/idemd/idemd/store/sqlstore/pgtest"
 )
 
 // migrateUp prepares a database.
@@ -36,19 +35,4 @@ func closeStore(t testing.TB, s *Store) {
 	}
 }
 
-func dial(t testing.TB, dsn string) *pgx.Conn {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	return conn
-}
-
-func execute(t testing.TB, conn *pgx.Conn, sql string, args ...any) {
-	t.Helper()
-	if _, err := conn.Exec(context.WithoutCancel(t.Context()), sql, args...); err != nil {
-		t.Fatal(err)
-	}
-}
+var dial, execute = pgtest.Dial, pgtest.Execute

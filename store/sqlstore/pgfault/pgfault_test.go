@@ -29,24 +29,14 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	dsn := pgtest.Shared(t).NewDatabase(t)
-	b := &bench{Proxy: New(t, dsn), t: t, direct: dial(t, dsn)}
+	b := &bench{Proxy: New(t, dsn), t: t, direct: pgtest.Dial(t, dsn)}
 	mustExec(t, b.direct, "CREATE TABLE rows (id text PRIMARY KEY)")
 	return b
 }
 
-func dial(t *testing.T, dsn string) *pgx.Conn {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	return conn
-}
-
 func (b *bench) dial() *pgx.Conn {
 	b.t.Helper()
-	return dial(b.t, b.DSN())
+	return pgtest.Dial(b.t, b.DSN())
 }
 
 // rows asserts which rows the server has, by their ids.
@@ -200,7 +190,7 @@ func TestDroppedParameters(t *testing.T) {
 		_ = conn.Close(t.Context())
 	}
 	b.DropParameter("default_transaction_use_follower_reads")
-	conn := dial(t, b.DSN()+unknown)
+	conn := pgtest.Dial(t, b.DSN()+unknown)
 	var name string
 	if err := conn.QueryRow(t.Context(), "SELECT current_setting('application_name')").Scan(&name); err != nil || name != "kept" {
 		t.Errorf("the other parameter is %q, %v", name, err)
@@ -825,7 +815,7 @@ func TestTheFirstRuleThatAppliesActs(t *testing.T) {
 func TestServerThatDiesIsAConnectionClosed(t *testing.T) {
 	server := pgtest.New(t, pgtest.Fast)
 	p := New(t, server.NewDatabase(t))
-	conn := dial(t, p.DSN())
+	conn := pgtest.Dial(t, p.DSN())
 	server.Kill(t)
 	if _, err := conn.Exec(t.Context(), "SELECT 1"); err == nil || !conn.IsClosed() {
 		t.Errorf("got %v, want a connection closed", err)
@@ -834,5 +824,5 @@ func TestServerThatDiesIsAConnectionClosed(t *testing.T) {
 		t.Error("connected to a server that is down")
 	}
 	server.Start(t)
-	mustExec(t, dial(t, p.DSN()), "SELECT 1")
+	mustExec(t, pgtest.Dial(t, p.DSN()), "SELECT 1")
 }

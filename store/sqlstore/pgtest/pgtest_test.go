@@ -38,27 +38,10 @@ func hold() {
 	os.Exit(0)
 }
 
-func connect(t *testing.T, dsn string) *pgx.Conn {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	return conn
-}
-
-func exec1(t *testing.T, conn *pgx.Conn, sql string) {
-	t.Helper()
-	if _, err := conn.Exec(t.Context(), sql); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-}
-
 func query[T any](t *testing.T, dsn, sql string) T {
 	t.Helper()
 	var value T
-	if err := connect(t, dsn).QueryRow(t.Context(), sql).Scan(&value); err != nil {
+	if err := Dial(t, dsn).QueryRow(t.Context(), sql).Scan(&value); err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}
 	return value
@@ -67,7 +50,7 @@ func query[T any](t *testing.T, dsn, sql string) T {
 func TestDatabasesAreApart(t *testing.T) {
 	s := Shared(t)
 	one, two := s.NewDatabase(t), s.NewDatabase(t)
-	exec1(t, connect(t, one), "CREATE TABLE only_here ()")
+	Execute(t, Dial(t, one), "CREATE TABLE only_here ()")
 	const find = "SELECT count(*) FROM pg_tables WHERE tablename = 'only_here'"
 	if n := query[int](t, one, find); n != 1 {
 		t.Errorf("the first database has %d tables, want 1", n)
@@ -118,17 +101,17 @@ func TestFlavours(t *testing.T) {
 func TestWhatWasCommittedOutlivesEveryEnd(t *testing.T) {
 	s := New(t, Durable)
 	dsn := s.NewDatabase(t)
-	exec1(t, connect(t, dsn), "CREATE TABLE ends (how text)")
+	Execute(t, Dial(t, dsn), "CREATE TABLE ends (how text)")
 	ends := map[string]func(){
 		"fast":      func() { s.Restart(t, FastShutdown) },
 		"immediate": func() { s.Restart(t, ImmediateShutdown) },
 		"kill":      func() { s.Kill(t); s.Start(t) },
 	}
 	for how, end := range ends {
-		conn := connect(t, dsn)
-		exec1(t, conn, "INSERT INTO ends VALUES ('"+how+"')")
-		exec1(t, conn, "BEGIN")
-		exec1(t, conn, "INSERT INTO ends VALUES ('never committed')")
+		conn := Dial(t, dsn)
+		Execute(t, conn, "INSERT INTO ends VALUES ('"+how+"')")
+		Execute(t, conn, "BEGIN")
+		Execute(t, conn, "INSERT INTO ends VALUES ('never committed')")
 		end()
 		if _, err := conn.Exec(t.Context(), "COMMIT"); err == nil {
 			t.Errorf("%s: a connection outlived the server", how)
@@ -141,7 +124,7 @@ func TestWhatWasCommittedOutlivesEveryEnd(t *testing.T) {
 
 func TestKillEndsEveryBackend(t *testing.T) {
 	s := New(t, Fast)
-	conn := connect(t, s.DSN("postgres"))
+	conn := Dial(t, s.DSN("postgres"))
 	busy := make(chan error, 1)
 	pid := conn.PgConn().PID()
 	go func() { // a busy backend would not notice its postmaster's death by itself

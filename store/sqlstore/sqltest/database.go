@@ -1,7 +1,6 @@
 package sqltest
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -36,8 +35,8 @@ func scripted(region string) sqlstore.Options {
 // migrate makes the clock and the tables in an empty database.
 func migrate(t testing.TB, db database) {
 	t.Helper()
-	execute(t, db.conn, "CREATE TABLE test_clock (at timestamptz NOT NULL)")
-	execute(t, db.conn, "INSERT INTO test_clock VALUES ($1)", storetest.Start)
+	pgtest.Execute(t, db.conn, "CREATE TABLE test_clock (at timestamptz NOT NULL)")
+	pgtest.Execute(t, db.conn, "INSERT INTO test_clock VALUES ($1)", storetest.Start)
 	m, err := sqlstore.NewMigrator(t.Context(), db.stores, scripted(db.region))
 	if err != nil {
 		t.Fatal(err)
@@ -48,30 +47,13 @@ func migrate(t testing.TB, db database) {
 	}
 }
 
-func dial(t testing.TB, dsn string) *pgx.Conn {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	return conn
-}
-
-func execute(t testing.TB, conn *pgx.Conn, sql string, args ...any) {
-	t.Helper()
-	if _, err := conn.Exec(t.Context(), sql, args...); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-}
-
 var schemas atomic.Int64
 
 // emptySchema makes a schema and returns its name and its connection string.
 func emptySchema(t testing.TB, conn *pgx.Conn) (name, dsn string) {
 	t.Helper()
 	name = fmt.Sprintf("scripted_%d", schemas.Add(1))
-	execute(t, conn, "CREATE SCHEMA "+name)
+	pgtest.Execute(t, conn, "CREATE SCHEMA "+name)
 	return name, pgtest.Shared(t).DSN("postgres") + "&search_path=" + name
 }
 
@@ -84,11 +66,11 @@ func newSchema(t testing.TB, region string) database {
 // is migrated, as that takes long; the others are made like that one.
 func newSchemaThrough(t testing.TB, region string, way func(testing.TB, string) string) database {
 	t.Helper()
-	conn := dial(t, pgtest.Shared(t).DSN("postgres"))
+	conn := pgtest.Dial(t, pgtest.Shared(t).DSN("postgres"))
 	text := copyOf(t, conn, region, way)
 	name, dsn := emptySchema(t, conn)
-	execute(t, conn, strings.ReplaceAll(text, "copied_to", name))
-	execute(t, conn, "SET search_path = "+name)
+	pgtest.Execute(t, conn, strings.ReplaceAll(text, "copied_to", name))
+	pgtest.Execute(t, conn, "SET search_path = "+name)
 	return database{conn: conn, stores: way(t, dsn), region: region}
 }
 
@@ -106,7 +88,7 @@ func copyOf(t testing.TB, conn *pgx.Conn, region string, way func(testing.TB, st
 		return text
 	}
 	name, dsn := emptySchema(t, conn)
-	migrate(t, database{conn: dial(t, dsn), stores: way(t, dsn), region: region})
+	migrate(t, database{conn: pgtest.Dial(t, dsn), stores: way(t, dsn), region: region})
 	rows, err := conn.Query(t.Context(), `SELECT format('CREATE TABLE copied_to.%2$I (LIKE %1$I.%2$I INCLUDING ALL)%3$s; INSERT INTO copied_to.%2$I SELECT * FROM %1$I.%2$I',
   $1::text, relname, ' WITH (' || array_to_string(reloptions, ', ') || ')')
 FROM pg_class WHERE relnamespace = $1::text::regnamespace AND relkind = 'r'`, name)

@@ -40,7 +40,7 @@ func newOn(t testing.TB, db database, stores int) *Scripted {
 	s.Open()
 	t.Cleanup(s.Close)
 	s.Clock.OnChange(func() {
-		s.execute("UPDATE test_clock SET at = $1", steady.Now())
+		pgtest.Execute(t, s.conn, "UPDATE test_clock SET at = $1", steady.Now())
 		s.CatchUp() // a store may have read the time just before
 	})
 	return s
@@ -50,13 +50,6 @@ func (s *Scripted) options() sqlstore.Options {
 	opts := scripted(s.region)
 	opts.Wall, opts.Monotonic = s.Clock.Wall, s.Clock.Monotonic
 	return opts
-}
-
-func (s *Scripted) execute(sql string, args ...any) {
-	s.t.Helper()
-	if _, err := s.conn.Exec(s.context(), sql, args...); err != nil {
-		s.t.Fatal(err)
-	}
 }
 
 // context is for what goes on while the test ends.
@@ -107,7 +100,7 @@ func Factory(t testing.TB) *storetest.Instance {
 func CockroachFactory(t testing.TB) *storetest.Instance {
 	t.Helper()
 	dsn := pgtest.Cockroach(t)
-	db := database{conn: dial(t, dsn), stores: dsn, region: "local"}
+	db := database{conn: pgtest.Dial(t, dsn), stores: dsn, region: "local"}
 	migrate(t, db)
 	return instance(newOn(t, db, 1))
 }
