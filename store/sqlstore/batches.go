@@ -1,7 +1,10 @@
 package sqlstore
 
 import (
+	"context"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/idemd/idemd/store"
 )
@@ -12,7 +15,7 @@ type batches struct {
 	finds                       map[store.Tier]*coalescer[struct{}, found]
 	renews, completes, releases settleBatches
 	// writes are transactions, each of one operation. They may not take all connections.
-	writes *coalescer[*writing, written]
+	writes *coalescer[*writing, error]
 }
 
 func (s *Store) newBatches() batches {
@@ -46,6 +49,44 @@ func (b batches) close() {
 		}
 	}
 	b.writes.close()
+}
+
+// column is an array with a value of each operation.
+func column[Q, A, T any](ops []*operation[Q, A], of func(*Q) T) []T {
+	values := make([]T, len(ops))
+	for i, op := range ops {
+		values[i] = of(&op.query)
+	}
+	return values
+}
+
+func digestsOf[Q, A any](ops []*operation[Q, A]) [][]byte {
+	digests := make([][]byte, len(ops))
+	for i, op := range ops {
+		digests[i] = op.digest[:]
+	}
+	return digests
+}
+
+// querier is a pool or a transaction.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// byDigest runs a batch's statement, and returns what it gives for each key: a digest, and
+// columns that are read into parts of value.
+func byDigest[T any](ctx context.Context, q querier, text string, args []any, value *T, parts ...any) (map[store.KeyDigest]T, error) {
+	rows, err := q.Query(ctx, text, args...)
+	if err != nil {
+		return nil, err
+	}
+	var digest []byte
+	values := map[store.KeyDigest]T{}
+	_, err = pgx.ForEachRow(rows, append([]any{&digest}, parts...), func() error {
+		values[store.KeyDigest(digest)] = *value
+		return nil
+	})
+	return values, err
 }
 
 // apart runs a batch, and sets its error. If the database refuses the whole statement because

@@ -46,8 +46,8 @@ type catalog struct {
 	onKick  func() // tells maintenance; set before run
 
 	// Set before the first refresh.
-	watch   func(context.Context, queryer) error // reads what else can change
-	damaged func(error)                          // is told of what cannot be read
+	watch   func(context.Context, rowQuerier) error // reads what else can change
+	damaged func(error)                             // is told of what cannot be read
 
 	// Only for the holder of the token of reading.
 	ownReading int64 // the last time that a refresh itself has read
@@ -67,7 +67,7 @@ func newCatalog(pool *pgxpool.Pool, t texts, clock *dbClock, logger *slog.Logger
 	return &catalog{
 		pool: pool, texts: t, clock: clock, logger: logger,
 		reading: make(chan struct{}, 1), kicked: make(chan struct{}, 1), onKick: func() {},
-		watch: func(context.Context, queryer) error { return nil }, damaged: func(error) {},
+		watch: func(context.Context, rowQuerier) error { return nil }, damaged: func(error) {},
 	}
 }
 

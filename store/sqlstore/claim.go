@@ -154,28 +154,33 @@ func (s *Store) grantAbsent(ctx context.Context, tier store.Tier, ops []*claimOp
 	if len(ops) == 1 {
 		text, args = to.one, ops[0].query.args(&ops[0].digest)
 	}
-	args = append(args, guards...)
+	grant := func(q querier) error { return s.grant(ctx, q, text, append(args, guards...), ops) }
 	if !to.marked || seeded("claim-marker") {
-		rows, err := s.pool.Query(ctx, text, args...)
-		if err != nil {
-			return err
-		}
-		return s.scanGrants(rows, ops)
+		return grant(s.pool)
 	}
 	// In the window: one transaction, the marker first, whether or not it goes in (3).
 	return s.dialect.runTx(ctx, s.pool, func(tx pgx.Tx) error {
-		for _, op := range ops {
-			op.answer = found{}
-		}
 		if _, err := tx.Exec(ctx, to.marker, append([]any{digestsOf(ops)}, guards...)...); err != nil {
 			return err
 		}
-		rows, err := tx.Query(ctx, text, args...)
-		if err != nil {
-			return err
-		}
-		return s.scanGrants(rows, ops)
+		return grant(tx)
 	})
+}
+
+// grant runs a claim statement.
+func (s *Store) grant(ctx context.Context, q querier, text string, args []any, ops []*claimOperation) error {
+	var at int64
+	granted, err := byDigest(ctx, q, text, args, &at, &at)
+	if err != nil {
+		return err
+	}
+	for _, op := range ops {
+		at, ok := granted[op.digest]
+		if op.answer = (found{granted: ok, now: at}); ok {
+			s.clock.saw(at)
+		}
+	}
+	return nil
 }
 
 // args are the parameters of a single claim.
@@ -186,51 +191,21 @@ func (q *claimQuery) args(digest *store.KeyDigest) []any {
 	}
 }
 
-// claimArgs are those of a batch.
+// claimArgs are those of a batch, in the same order.
 func claimArgs(ops []*claimOperation) []any {
-	n := len(ops)
-	var (
-		keys, attempts, digests = make([][]byte, n), make([][]byte, n), make([][]byte, n)
-		versions                = make([]int64, n)
-		retentions              = make([]int64, n)
-		policies                = make([]int16, n)
-		fps                     = make([][]byte, n)
-		leases, limits          = make([]int64, n), make([]int64, n)
-		from, until             = make([]int64, n), make([]int64, n)
-	)
-	for i, op := range ops {
-		q := &op.query
-		digests[i], keys[i], attempts[i] = op.digest[:], q.key, q.attempt
-		versions[i], fps[i] = int64(q.fingerprint.Version), []byte(q.fingerprint.Digest)
-		leases[i], limits[i], policies[i], retentions[i] = q.lease, q.maxAttempt, q.lapsePolicy, q.retention
-		from[i], until[i] = q.validFrom, q.validUntil
+	return []any{
+		digestsOf(ops),
+		column(ops, func(q *claimQuery) []byte { return q.key }),
+		column(ops, func(q *claimQuery) []byte { return q.attempt }),
+		column(ops, func(q *claimQuery) int64 { return int64(q.fingerprint.Version) }),
+		column(ops, func(q *claimQuery) []byte { return []byte(q.fingerprint.Digest) }),
+		column(ops, func(q *claimQuery) int64 { return q.lease }),
+		column(ops, func(q *claimQuery) int64 { return q.maxAttempt }),
+		column(ops, func(q *claimQuery) int16 { return q.lapsePolicy }),
+		column(ops, func(q *claimQuery) int64 { return q.retention }),
+		column(ops, func(q *claimQuery) int64 { return q.validFrom }),
+		column(ops, func(q *claimQuery) int64 { return q.validUntil }),
 	}
-	return []any{digests, keys, attempts, versions, fps, leases, limits, policies, retentions, from, until}
-}
-
-func (s *Store) scanGrants(rows pgx.Rows, ops []*claimOperation) error {
-	defer rows.Close()
-	granted := map[store.KeyDigest]int64{}
-	for rows.Next() {
-		var (
-			digest []byte
-			at     int64
-		)
-		if err := rows.Scan(&digest, &at); err != nil {
-			return err
-		}
-		granted[store.KeyDigest(digest)] = at
-	}
-	if err := rows.Err(); err != nil {
-		return err
-	}
-	for _, op := range ops {
-		if at, ok := granted[op.digest]; ok {
-			op.answer = found{granted: true, now: at}
-			s.clock.saw(at)
-		}
-	}
-	return nil
 }
 
 // one checks that a statement wrote exactly one row; if it did not, things are not as they

@@ -105,7 +105,7 @@ func (c *cockroach) checkSession(ctx context.Context, conn *pgx.Conn) error {
 func (c *cockroach) accepts() pgconn.ValidateConnectFunc { return nil }
 
 // watch: nothing that matters here changes while the cluster runs.
-func (c *cockroach) watch(context.Context, queryer) error { return nil }
+func (c *cockroach) watch(context.Context, rowQuerier) error { return nil }
 
 // bucketGarbage is how long CockroachDB keeps what was overwritten in, or dropped with, a
 // bucket. Ten minutes is the least that its documentation calls tested; a backup that is not

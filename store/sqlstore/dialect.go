@@ -24,7 +24,7 @@ type dialect interface {
 	// accepts refuses a server of those that the connection string names; nil if all will do.
 	accepts() pgconn.ValidateConnectFunc
 	// watch reads what the server may change while it runs, and a failover may change.
-	watch(ctx context.Context, q queryer) error
+	watch(ctx context.Context, q rowQuerier) error
 	// createBucket are the statements that make a bucket's table. They can be repeated.
 	createBucket(id bucketID, region string) []string
 	// needsSeal says that a transaction can still commit after what it wrote was looked for

@@ -70,14 +70,6 @@ func (s *Store) findAll(ctx context.Context, tier store.Tier, ops []*findOperati
 	return nil
 }
 
-func digestsOf[Q, A any](ops []*operation[Q, A]) [][]byte {
-	digests := make([][]byte, len(ops))
-	for i, op := range ops {
-		digests[i] = op.digest[:]
-	}
-	return digests
-}
-
 // readResult is what a read gave for one key.
 type readResult struct {
 	row *row
@@ -128,24 +120,27 @@ func (s *Store) readRows(ctx context.Context, tier store.Tier, digests [][]byte,
 	return results, now, s.clock.check(now)
 }
 
-// querier is a pool or a transaction.
-type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
-
 // reading runs what reads, and returns once what it has read cannot be lost by a failover.
 func (s *Store) reading(ctx context.Context, read func(querier) error) error {
-	barrier := s.dialect.barrier()
-	if barrier == "" {
+	if s.dialect.barrier() == "" {
 		return read(s.pool)
 	}
 	return s.dialect.runTx(ctx, s.pool, func(tx pgx.Tx) error {
 		if err := read(tx); err != nil {
 			return err
 		}
+		return s.stand(ctx, tx)
+	})
+}
+
+// stand has a transaction, which has changed nothing, wait until what it has read cannot be
+// lost any more.
+func (s *Store) stand(ctx context.Context, tx pgx.Tx) error {
+	if barrier := s.dialect.barrier(); barrier != "" {
 		_, err := tx.Exec(ctx, barrier)
 		return err
-	})
+	}
+	return nil
 }
 
 // scanFound reads the answer of a plan's find or read. A damaged row is the error of its key

@@ -131,9 +131,9 @@ func (s *Store) Buckets(ctx context.Context) ([]store.Bucket, error) {
 	return list, nil
 }
 
-// Health says what an operator should look at although the database answers: operations fail all
-// the same, a bucket
-// that claims will need next does not exist, the table of one is gone, one cannot be dropped, or the clocks disagree.
+// Health says what an operator should look at although the database answers: operations fail
+// all the same, a bucket that claims will need next does not exist, the table of one is gone,
+// one cannot be dropped, or the clocks disagree.
 func (s *Store) Health(ctx context.Context) error {
 	snap, err := s.catalog.current(ctx)
 	if err != nil {

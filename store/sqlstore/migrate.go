@@ -111,14 +111,14 @@ func compatible(oldest int) error {
 	return nil
 }
 
-// queryer is a pool, a connection or a transaction.
-type queryer interface {
+// rowQuerier is a pool, a connection or a transaction.
+type rowQuerier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
 // readSchema returns the database's version, 0 if nothing was ever made, and the oldest that
 // it is compatible with.
-func readSchema(ctx context.Context, q queryer) (version, oldest int, err error) {
+func readSchema(ctx context.Context, q rowQuerier) (version, oldest int, err error) {
 	err = q.QueryRow(ctx, "SELECT coalesce(max(version), 0), coalesce(max(compatible), 0) FROM idem_schema").Scan(&version, &oldest)
 	if faultOf(err) == faultGone {
 		return 0, 0, nil
@@ -127,7 +127,7 @@ func readSchema(ctx context.Context, q queryer) (version, oldest int, err error)
 }
 
 // checkSchema refuses a schema that this code cannot work with.
-func checkSchema(ctx context.Context, q queryer) error {
+func checkSchema(ctx context.Context, q rowQuerier) error {
 	version, oldest, err := readSchema(ctx, q)
 	if err != nil {
 		return fmt.Errorf("read the version of the database's schema: %w", err)
@@ -233,7 +233,7 @@ func tryUp(ctx context.Context, d definer) (made []string, err error) {
 }
 
 type executor interface {
-	queryer
+	rowQuerier
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 

@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"math"
@@ -114,15 +115,15 @@ func CheckRegion(name string) error {
 }
 
 func (o Options) withDefaults() (Options, error) {
-	setDefault(&o.Region, "local")
-	setDefault(&o.MaxConns, max(8, 4*runtime.GOMAXPROCS(0)))
-	setDefault(&o.MaxBatch, 128)
-	setDefault(&o.Timing.MaxStatement, 2*time.Second)
-	setDefault(&o.Timing.MaxOffset, 500*time.Millisecond)
-	setDefault(&o.MaintainEvery, 10*time.Second)
-	setDefault(&o.Clock.Now, "now()")
-	setDefault(&o.Clock.Rate, 1)
-	setDefault(&o.Clock.Running, "clock_timestamp()")
+	o.Region = cmp.Or(o.Region, "local")
+	o.MaxConns = cmp.Or(o.MaxConns, max(8, 4*runtime.GOMAXPROCS(0)))
+	o.MaxBatch = cmp.Or(o.MaxBatch, 128)
+	o.Timing.MaxStatement = cmp.Or(o.Timing.MaxStatement, 2*time.Second)
+	o.Timing.MaxOffset = cmp.Or(o.Timing.MaxOffset, 500*time.Millisecond)
+	o.MaintainEvery = cmp.Or(o.MaintainEvery, 10*time.Second)
+	o.Clock.Now = cmp.Or(o.Clock.Now, "now()")
+	o.Clock.Rate = cmp.Or(o.Clock.Rate, 1)
+	o.Clock.Running = cmp.Or(o.Clock.Running, "clock_timestamp()")
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -166,10 +167,3 @@ func (o Options) validate() error {
 
 // maxMaxBatch bounds what one statement has for parameters.
 const maxMaxBatch = 4096
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
-}

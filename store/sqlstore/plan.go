@@ -214,8 +214,9 @@ const renewedEnd = "greatest(r.lease_end, least(t.us + x.lease, r.attempt_limit)
 // settle changes the rows of attempts that are in progress under their own fence; what it
 // does not change is decided with the whole record. Rows are locked in the order of their
 // digests, because the sorted batch is what the join begins with: the table can only be
-// reached by a digest. Locking them first would write each twice. Parameters: digests, fences, attempts, one array for each further column, then the
-// earliest time and the longest statement.
+// reached by a digest. Locking them first would write each twice. Parameters: digests, fences,
+// attempts, one array for each further column, then the earliest time and the longest
+// statement.
 func (t texts) settle(table, further, set, guard, returned string) string {
 	params, names := []string{"$1::bytea[]", "$2::int8[]", "$3::bytea[]"}, []string{"digest", "fence", "attempt"}
 	for _, column := range strings.Split(further, ", ") {

@@ -73,7 +73,7 @@ func (f postgresFacts) commit() string {
 }
 
 // watch: synchronous_standby_names may change by a reload, and another server has its own.
-func (p *postgres) watch(ctx context.Context, q queryer) error {
+func (p *postgres) watch(ctx context.Context, q rowQuerier) error {
 	var names string
 	if err := q.QueryRow(ctx, "SELECT current_setting('synchronous_standby_names')").Scan(&names); err != nil {
 		return err

@@ -1,11 +1,10 @@
 package sqlstore
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/idemd/idemd/store"
 )
@@ -59,14 +58,6 @@ var (
 		},
 	}
 )
-
-func column[T any](ops []*settleOperation, of func(*settleQuery) T) []T {
-	values := make([]T, len(ops))
-	for i, op := range ops {
-		values[i] = of(&op.query)
-	}
-	return values
-}
 
 // Renew implements [store.Store].
 func (s *Store) Renew(ctx context.Context, req store.RenewRequest) (store.RenewAnswer, error) {
@@ -216,7 +207,7 @@ func (s *Store) runSettling(kind settling, tier store.Tier, ops []*settleOperati
 			byBucket[b] = append(byBucket[b], o)
 		}
 	}
-	slices.SortFunc(buckets, func(a, b bucketID) int { return int(a.start/1e6 - b.start/1e6) })
+	slices.SortFunc(buckets, func(a, b bucketID) int { return cmp.Compare(a.start, b.start) })
 	for _, b := range buckets {
 		began := time.Now()
 		apart(byBucket[b], func(ops []*settleOperation) error { return s.settleIn(ctx, kind, b, ops) })
@@ -240,29 +231,13 @@ func (s *Store) settleIn(ctx context.Context, kind settling, bucket bucketID, op
 	}
 	args = append(args, kind.further(ops)...)
 	args = append(args, s.clock.floor(), s.opts.Timing.MaxStatement.Microseconds())
-	rows, err := s.pool.Query(ctx, kind.text(snap.bucket(bucket)), args...)
+	got := settled{done: true}
+	answers, err := byDigest(ctx, s.pool, kind.text(snap.bucket(bucket)), args, &got, &got.now, &got.at)
 	if err != nil {
 		return err
 	}
-	return s.scanSettled(rows, ops)
-}
-
-func (s *Store) scanSettled(rows pgx.Rows, ops []*settleOperation) error {
-	defer rows.Close()
-	got := map[store.KeyDigest]settled{}
-	for rows.Next() {
-		var digest []byte
-		one := settled{done: true}
-		if err := rows.Scan(&digest, &one.now, &one.at); err != nil {
-			return err
-		}
-		got[store.KeyDigest(digest)] = one
-	}
-	if err := rows.Err(); err != nil {
-		return err
-	}
 	for _, op := range ops {
-		if op.answer = got[op.digest]; op.answer.done {
+		if op.answer = answers[op.digest]; op.answer.done {
 			s.clock.saw(op.answer.now)
 		}
 	}

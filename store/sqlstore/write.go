@@ -14,20 +14,15 @@ import (
 // transaction. Seen is the row that was found, nil if there was none. A new grant goes into
 // the home bucket, everything else stays where it is.
 func (s *Store) write(ctx context.Context, t *task, seen *row) (done bool, err error) {
-	got, err := s.batches.writes.do(ctx, t, 0, &writing{s: s, task: t, seen: seen})
+	refusal, err := s.batches.writes.do(ctx, t, 0, &writing{s: s, task: t, seen: seen})
 	if err != nil {
 		return false, err
 	}
-	return got.done, got.refusal
+	return true, refusal
 }
 
-// written is what became of a write: done, with the operation's answer.
-type written struct {
-	done    bool
-	refusal error
-}
-
-type writeOperation = operation[*writing, written]
+// writeOperation is answered with the operation's refusal, if it is one.
+type writeOperation = operation[*writing, error]
 
 // runWrite carries out a write.
 func (s *Store) runWrite(ops []*writeOperation) {
@@ -39,15 +34,11 @@ func (s *Store) runWrite(ops []*writeOperation) {
 		return
 	}
 	w.ctx, w.sealed = ctx, s.seal.upTo()
-	op.err = s.dialect.runTx(ctx, s.pool, func(tx pgx.Tx) error {
+	op.err = s.dialect.runTx(ctx, s.pool, func(tx pgx.Tx) (err error) {
 		w.tx = tx
-		refusal, err := w.run(w.seen)
-		op.answer = written{done: err == nil, refusal: refusal}
+		op.answer, err = w.run()
 		return err
 	})
-	if op.err != nil {
-		op.answer = written{}
-	}
 }
 
 // writing is one transaction of write.
@@ -66,8 +57,8 @@ type writing struct {
 
 // run decides and writes. Refusal is the operation's answer, which may go with a write; err
 // rolls everything back.
-func (w *writing) run(seen *row) (refusal, err error) {
-	old, err := w.lock(seen)
+func (w *writing) run() (refusal, err error) {
+	old, err := w.lock(w.seen)
 	if err != nil {
 		return nil, err
 	}
@@ -83,19 +74,9 @@ func (w *writing) run(seen *row) (refusal, err error) {
 	}
 	change, refusal := w.task.decide(rec, decidedAt(rec, w.now), w.s.wall())
 	if (change == store.Change{}) {
-		return refusal, w.stand()
+		return refusal, w.s.stand(w.ctx, w.tx)
 	}
 	return refusal, w.put(old, applied(old, w.task.digest, change, w.now))
-}
-
-// stand has the transaction, which has changed nothing, wait until what it has read cannot be
-// lost any more.
-func (w *writing) stand() error {
-	if barrier := w.s.dialect.barrier(); barrier != "" {
-		_, err := w.tx.Exec(w.ctx, barrier)
-		return err
-	}
-	return nil
 }
 
 // applied is the row after a change. Events go when the key begins a new life.
