@@ -205,7 +205,8 @@ func claimRefused(claim store.ClaimRequest, err error) error {
 
 // isSetUp reports whether a refusal is about this server and its store, not about the call.
 func isSetUp(claim store.ClaimRequest, err error) bool {
-	if isAny(err, store.ErrUnavailable, store.ErrHomeUnreachable, store.ErrWrongRegion, store.ErrNamespaceUnknown) {
+	if isAny(err, store.ErrUnavailable, store.ErrHomeUnreachable, store.ErrWrongRegion, store.ErrNamespaceUnknown,
+		store.ErrUnauthenticated, store.ErrPermissionDenied) {
 		return true
 	}
 	// What is wrong with a valid claim is what the namespace demands of lease and entity, or

@@ -432,6 +432,8 @@ func TestFailOpenIsNotForRefusals(t *testing.T) {
 		{store.ErrUnknownHistory, codes.FailedPrecondition, "UNKNOWN_HISTORY", client.EventRefused},
 		{store.ErrRecordCorrupt, codes.DataLoss, "RECORD_CORRUPT", client.EventRefused},
 		{store.ErrNamespaceUnknown, codes.Unavailable, "STORE_UNAVAILABLE", client.EventRefused},
+		{store.ErrUnauthenticated, codes.Unavailable, "STORE_UNAVAILABLE", client.EventRefused},
+		{store.ErrPermissionDenied, codes.Unavailable, "STORE_UNAVAILABLE", client.EventRefused},
 		{store.ErrWrongRegion, codes.Unavailable, "STORE_UNAVAILABLE", client.EventRefused},
 		{store.Refuse(store.ErrInvalidArgument, "lease 1h0m0s is longer than the 1m0s that namespace allows"), codes.Unavailable, "STORE_UNAVAILABLE", client.EventRefused},
 		{store.ErrKeyExpired, codes.FailedPrecondition, "KEY_EXPIRED", client.EventRefused},

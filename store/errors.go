@@ -16,6 +16,14 @@ var (
 	ErrNamespaceUnknown = errors.New("namespace does not exist")
 	ErrNamespaceExists  = errors.New("namespace exists with other settings")
 
+	// Nothing was done, and sending it again with the same credentials cannot help.
+
+	// ErrUnauthenticated: who asks could not be established. Which credential is wrong, and
+	// how, only the server's log says.
+	ErrUnauthenticated = errors.New("not authenticated")
+	// ErrPermissionDenied: whoever asks is known, and has not been given the role for it.
+	ErrPermissionDenied = errors.New("permission denied")
+
 	// ErrFingerprintMismatch: the key was used for another request. A caller's bug.
 	ErrFingerprintMismatch = errors.New("key was used for another request")
 	// ErrKeyExpired: the intent is older than its retention, so whether it was done

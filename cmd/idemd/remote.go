@@ -125,8 +125,10 @@ func (f *remoteFlags) explain(err error, limit time.Duration) error {
 		err = errors.New("interrupted before the answer")
 	default: // not from idemd: unless it must come before anything is done, it says nothing of the key
 		plain := fmt.Errorf("%s answered %v: %s", f.Addr, codeName(st.Code()), st.Message())
-		if errors.Is(storepb.FromStatus(err), store.ErrInvalidArgument) {
-			return plain
+		for _, undone := range []error{store.ErrInvalidArgument, store.ErrUnauthenticated, store.ErrPermissionDenied} {
+			if errors.Is(storepb.FromStatus(err), undone) {
+				return plain
+			}
 		}
 		err = plain
 	}

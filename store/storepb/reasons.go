@@ -42,6 +42,9 @@ var refusals = withInfo([]refusal{
 	{sentinel: store.ErrKeyRequired, code: codes.InvalidArgument, reason: pb.ErrorReason_ERROR_REASON_KEY_REQUIRED},
 	{sentinel: store.ErrOutcomeTooLarge, code: codes.InvalidArgument, reason: pb.ErrorReason_ERROR_REASON_OUTCOME_TOO_LARGE},
 
+	{sentinel: store.ErrUnauthenticated, code: codes.Unauthenticated, reason: pb.ErrorReason_ERROR_REASON_UNAUTHENTICATED},
+	{sentinel: store.ErrPermissionDenied, code: codes.PermissionDenied, reason: pb.ErrorReason_ERROR_REASON_PERMISSION_DENIED},
+
 	{sentinel: store.ErrKeyNotFound, code: codes.NotFound, reason: pb.ErrorReason_ERROR_REASON_KEY_NOT_FOUND},
 	{sentinel: store.ErrNamespaceUnknown, code: codes.NotFound, reason: pb.ErrorReason_ERROR_REASON_NAMESPACE_UNKNOWN},
 
@@ -157,8 +160,8 @@ var unknownReason = map[codes.Code]error{
 	codes.InvalidArgument:    store.ErrInvalidArgument,
 	codes.OutOfRange:         store.ErrInvalidArgument,
 	codes.FailedPrecondition: store.ErrInvalidArgument,
-	codes.PermissionDenied:   store.ErrInvalidArgument,
-	codes.Unauthenticated:    store.ErrInvalidArgument,
+	codes.PermissionDenied:   store.ErrPermissionDenied,
+	codes.Unauthenticated:    store.ErrUnauthenticated,
 	codes.Unimplemented:      store.ErrInvalidArgument,
 	codes.NotFound:           store.ErrKeyNotFound,
 	codes.Aborted:            store.ErrStaleFence,
@@ -173,8 +176,8 @@ var unknownReason = map[codes.Code]error{
 // status that cannot come after the operation took effect may say that nothing was done.
 var noReason = map[codes.Code]error{
 	codes.InvalidArgument:   store.ErrInvalidArgument,
-	codes.PermissionDenied:  store.ErrInvalidArgument,
-	codes.Unauthenticated:   store.ErrInvalidArgument,
+	codes.PermissionDenied:  store.ErrPermissionDenied,
+	codes.Unauthenticated:   store.ErrUnauthenticated,
 	codes.Unimplemented:     store.ErrInvalidArgument,
 	codes.Unavailable:       store.ErrUnavailable,
 	codes.ResourceExhausted: store.ErrUnavailable,

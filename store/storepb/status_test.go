@@ -234,7 +234,7 @@ func TestReasonsOfANewerServer(t *testing.T) {
 	for code, want := range map[codes.Code]error{
 		codes.InvalidArgument:    store.ErrInvalidArgument,
 		codes.FailedPrecondition: store.ErrInvalidArgument,
-		codes.PermissionDenied:   store.ErrInvalidArgument,
+		codes.PermissionDenied:   store.ErrPermissionDenied,
 		codes.NotFound:           store.ErrKeyNotFound,
 		codes.Aborted:            store.ErrStaleFence,
 		codes.AlreadyExists:      store.ErrAlreadyCompleted,
@@ -267,7 +267,7 @@ func TestStatusesThatIdemdDidNotMake(t *testing.T) {
 	for code, want := range map[codes.Code]error{
 		codes.Unavailable:     store.ErrUnavailable, // the connection broke
 		codes.Unimplemented:   store.ErrInvalidArgument,
-		codes.Unauthenticated: store.ErrInvalidArgument,
+		codes.Unauthenticated: store.ErrUnauthenticated,
 		// A message that was too large on its way back: it may have been done.
 		codes.ResourceExhausted: store.ErrUnavailable,
 		// A proxy does not know what became of the key.

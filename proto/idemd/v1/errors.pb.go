@@ -66,6 +66,11 @@ const (
 	ErrorReason_ERROR_REASON_QUOTA      ErrorReason = 23
 	// DATA_LOSS: the stored record is damaged; nothing was changed or granted.
 	ErrorReason_ERROR_REASON_RECORD_CORRUPT ErrorReason = 24
+	// UNAUTHENTICATED: no credentials, or none that count; nothing was done.
+	ErrorReason_ERROR_REASON_UNAUTHENTICATED ErrorReason = 27
+	// PERMISSION_DENIED: the role for it was not given; nothing was done. A namespace that the
+	// caller may not use at all is NAMESPACE_UNKNOWN.
+	ErrorReason_ERROR_REASON_PERMISSION_DENIED ErrorReason = 28
 	// INTERNAL: a fault in idemd itself. Treat it as STORE_UNAVAILABLE.
 	ErrorReason_ERROR_REASON_INTERNAL ErrorReason = 25
 )
@@ -99,6 +104,8 @@ var (
 		22: "ERROR_REASON_OVERLOADED",
 		23: "ERROR_REASON_QUOTA",
 		24: "ERROR_REASON_RECORD_CORRUPT",
+		27: "ERROR_REASON_UNAUTHENTICATED",
+		28: "ERROR_REASON_PERMISSION_DENIED",
 		25: "ERROR_REASON_INTERNAL",
 	}
 	ErrorReason_value = map[string]int32{
@@ -128,6 +135,8 @@ var (
 		"ERROR_REASON_OVERLOADED":           22,
 		"ERROR_REASON_QUOTA":                23,
 		"ERROR_REASON_RECORD_CORRUPT":       24,
+		"ERROR_REASON_UNAUTHENTICATED":      27,
+		"ERROR_REASON_PERMISSION_DENIED":    28,
 		"ERROR_REASON_INTERNAL":             25,
 	}
 )
@@ -163,7 +172,7 @@ var File_idemd_v1_errors_proto protoreflect.FileDescriptor
 
 const file_idemd_v1_errors_proto_rawDesc = "" +
 	"\n" +
-	"\x15idemd/v1/errors.proto\x12\bidemd.v1*\xf8\x06\n" +
+	"\x15idemd/v1/errors.proto\x12\bidemd.v1*\xbe\a\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12!\n" +
 	"\x1dERROR_REASON_INVALID_ARGUMENT\x10\x01\x12\x1d\n" +
@@ -191,7 +200,9 @@ const file_idemd_v1_errors_proto_rawDesc = "" +
 	"\x1dERROR_REASON_HOME_UNREACHABLE\x10\x15\x12\x1b\n" +
 	"\x17ERROR_REASON_OVERLOADED\x10\x16\x12\x16\n" +
 	"\x12ERROR_REASON_QUOTA\x10\x17\x12\x1f\n" +
-	"\x1bERROR_REASON_RECORD_CORRUPT\x10\x18\x12\x19\n" +
+	"\x1bERROR_REASON_RECORD_CORRUPT\x10\x18\x12 \n" +
+	"\x1cERROR_REASON_UNAUTHENTICATED\x10\x1b\x12\"\n" +
+	"\x1eERROR_REASON_PERMISSION_DENIED\x10\x1c\x12\x19\n" +
 	"\x15ERROR_REASON_INTERNAL\x10\x19B/Z-github.com/idemd/idemd/proto/idemd/v1;idemdv1b\x06proto3"
 
 var (
