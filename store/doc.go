@@ -8,6 +8,8 @@
 //   - namespace.go: policy ([Namespace], [Tier]).
 //   - request.go, store.go: the operations and who implements them ([Store], [Records],
 //     [Namespaces], [Maintainer]).
+//   - placement.go: where a namespace's keys live ([Placement]), and how they are carried to
+//     another store ([Placements]).
 //   - errors.go, limits.go, validate.go: refusals and what is allowed.
 //   - transition*.go: the table below as pure functions, the only place where it lives.
 //   - wait.go: [Waiter], which lets a Claim wait for another attempt to settle.
@@ -99,6 +101,13 @@
 // else the fence grows, the attempt joins the ended ones and its id is cleared, unsettled is
 // cleared, event resolved; with an outcome COMPLETED, without RELEASED; previous fence and
 // number stay.
+//
+// Regions: before anything else that needs the record, an operation on a key that was sent by
+// another epoch than that of the namespace's placement: WRONG_REGION; both are zero where there
+// are no regions. While a namespace moves, an operation is decided as above, and what would
+// change a record is refused and not done: a Claim's change under FROZEN and SEALED, any other
+// change under SEALED: STORE_UNAVAILABLE with a hint. Evidence is such a change. Bad input that
+// only the namespace's limits tell comes after WRONG_REGION.
 //
 // ForceRelease: no live record: KEY_NOT_FOUND; another fence: STALE_FENCE; not IN_PROGRESS:
 // NOT_HELD; else the fence grows, the attempt joins the ended ones and its id is cleared,

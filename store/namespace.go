@@ -99,6 +99,8 @@ type Namespace struct {
 	// PastRetentions are kept by the store when Retention grows: records ended before
 	// the change still expire by the old one.
 	PastRetentions []PastRetention
+	// Placement says where the keys live. It is changed by PlaceNamespace alone.
+	Placement Placement
 }
 
 // PastRetention is a retention that was in force until some instant.
@@ -146,7 +148,7 @@ func (n Namespace) Replace(old Namespace, now time.Time) (Namespace, error) {
 	if n.Tier != 0 && n.Tier != old.Tier {
 		return Namespace{}, invalid("the tier of namespace %q is fixed; create another namespace", old.Name)
 	}
-	n.Tier, n.CreatedAt, n.UpdatedAt = old.Tier, old.CreatedAt, now
+	n.Tier, n.CreatedAt, n.UpdatedAt, n.Placement = old.Tier, old.CreatedAt, now, old.Placement
 	n = n.WithDefaults()
 	n.PastRetentions = nil
 	for _, past := range old.PastRetentions {
@@ -163,7 +165,7 @@ func (n Namespace) Replace(old Namespace, now time.Time) (Namespace, error) {
 // SameSettings reports whether n and m differ only in what the store sets.
 func (n Namespace) SameSettings(m Namespace) bool {
 	for _, ns := range [...]*Namespace{&n, &m} {
-		ns.CreatedAt, ns.UpdatedAt, ns.PastRetentions = time.Time{}, time.Time{}, nil
+		ns.CreatedAt, ns.UpdatedAt, ns.PastRetentions, ns.Placement = time.Time{}, time.Time{}, nil, Placement{}
 		ns.RecoveryFloor = ns.RecoveryFloor.UTC().Round(0)
 	}
 	return reflect.DeepEqual(n, m)

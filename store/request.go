@@ -20,6 +20,9 @@ type ClaimRequest struct {
 	// Wait is how long to wait for a running attempt of another caller to settle.
 	// Zero answers at once. The context's deadline bounds it too.
 	Wait time.Duration
+	// Epoch is that of the placement by which this store was found to be the key's home; zero
+	// where there are no regions. See [Placement].
+	Epoch int64
 }
 
 // ClaimAnswer is what a Claim gets. Exactly one of the pointers is set.
@@ -32,6 +35,15 @@ type ClaimAnswer struct {
 	// record's were made by two algorithms, so that it could not be checked that the
 	// request is the same. Never set for a new or released key.
 	FingerprintIncomparable bool
+	// Served says who answered.
+	Served Served
+}
+
+// Served says who answered, where there are regions. Stores leave it empty.
+type Served struct {
+	Home      string // the region in which the key lives
+	Forwarded bool   // by the server that was asked, to the home
+	Epoch     int64  // of the placement
 }
 
 // Granted is the right to act.
@@ -86,6 +98,7 @@ type RenewRequest struct {
 	// Lease is how long the right to act should last from now. Zero takes the
 	// namespace's. A lease is never shortened.
 	Lease time.Duration
+	Epoch int64 // as in ClaimRequest
 }
 
 // RenewAnswer is the lease after a Renew; see [Granted] for its fields.
@@ -93,6 +106,7 @@ type RenewAnswer struct {
 	LeaseExpiresAt time.Time
 	LeaseRemaining time.Duration
 	HeldFor        time.Duration
+	Served         Served
 }
 
 // CompleteRequest stores the outcome of an attempt.
@@ -101,12 +115,14 @@ type CompleteRequest struct {
 	AttemptID string
 	Fence     int64
 	Outcome   *Outcome // never nil; not changed by the store, and not by the caller afterwards
+	Epoch     int64    // as in ClaimRequest
 }
 
 // CompleteAnswer says until when the outcome answers repeats.
 type CompleteAnswer struct {
 	CompletedAt time.Time
 	ExpiresAt   time.Time
+	Served      Served
 }
 
 // ReleaseRequest gives the key up without an outcome.
@@ -115,12 +131,14 @@ type ReleaseRequest struct {
 	AttemptID string
 	Fence     int64
 	Effect    Effect
+	Epoch     int64 // as in ClaimRequest
 }
 
 // ReleaseAnswer says what became of the key.
 type ReleaseAnswer struct {
 	// State is StateReleased, or StateInProgress if the key is lapsed now.
-	State State
+	State  State
+	Served Served
 }
 
 // LookupRequest asks where a key stands, and changes nothing.
@@ -128,6 +146,7 @@ type LookupRequest struct {
 	Key Key
 	// Fingerprint must equal the record's for the outcome to be shown.
 	Fingerprint Fingerprint
+	Epoch       int64 // as in ClaimRequest
 }
 
 // LookupAnswer is where a key stands.
@@ -146,6 +165,7 @@ type LookupAnswer struct {
 	// OutcomeWithheld says that there is one but they are not.
 	Outcome         *Outcome
 	OutcomeWithheld bool
+	Served          Served
 }
 
 // ListRequest asks for records of a namespace, in an order of the store's.
@@ -196,6 +216,7 @@ type ResolveRequest struct {
 	Outcome  *Outcome
 	Actor    string
 	Reason   string // 1 to 1024 bytes
+	Epoch    int64  // as in ClaimRequest
 }
 
 // ForceReleaseRequest ends the attempt that holds a key. The key is lapsed
@@ -209,4 +230,5 @@ type ForceReleaseRequest struct {
 	AnyFence bool
 	Actor    string
 	Reason   string // 1 to 1024 bytes
+	Epoch    int64  // as in ClaimRequest
 }

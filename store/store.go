@@ -91,5 +91,6 @@ type Backend interface {
 	Store
 	Records
 	Namespaces
+	Placements
 	Maintainer
 }

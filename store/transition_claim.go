@@ -10,7 +10,15 @@ import (
 // not; nil if nothing is. The request must have passed [ClaimRequest.Validate]. Now is the
 // store's clock, wall the wall clock beside it.
 func DecideClaim(old *Record, ns *Namespace, req ClaimRequest, now, wall time.Time) (ClaimAnswer, Change, error) {
-	if err := ns.checkClaim(req, now, wall); err != nil {
+	answer, change, err := decideClaim(old, ns, req, now, wall)
+	if ns.Placement.Move.stops() && change != (Change{}) {
+		return ClaimAnswer{}, Change{}, ns.moving()
+	}
+	return answer, change, err
+}
+
+func decideClaim(old *Record, ns *Namespace, req ClaimRequest, now, wall time.Time) (ClaimAnswer, Change, error) {
+	if err := firstError(ns.checkPlaced(req.Epoch), ns.checkClaim(req, now, wall)); err != nil {
 		return ClaimAnswer{}, Change{}, err
 	}
 	rec := live(old, now)

@@ -5,8 +5,21 @@ import (
 	"time"
 )
 
+// operate is settle for what operators do.
+func operate(ns *Namespace, epoch int64, decide func() (Change, error)) (Change, error) {
+	_, change, err := settle(ns, epoch, func() (struct{}, Change, error) {
+		change, err := decide()
+		return struct{}{}, change, err
+	})
+	return change, err
+}
+
 // DecideResolve is the table's Resolve. For old see [DecideClaim].
 func DecideResolve(old *Record, ns *Namespace, req ResolveRequest, now time.Time) (Change, error) {
+	return operate(ns, req.Epoch, func() (Change, error) { return decideResolve(old, ns, req, now) })
+}
+
+func decideResolve(old *Record, ns *Namespace, req ResolveRequest, now time.Time) (Change, error) {
 	if req.Outcome != nil {
 		if err := ns.checkOutcome(req.Outcome); err != nil {
 			return Change{}, err
@@ -32,7 +45,11 @@ func DecideResolve(old *Record, ns *Namespace, req ResolveRequest, now time.Time
 }
 
 // DecideForceRelease is the table's ForceRelease. For old see [DecideClaim].
-func DecideForceRelease(old *Record, req ForceReleaseRequest, now time.Time) (Change, error) {
+func DecideForceRelease(old *Record, ns *Namespace, req ForceReleaseRequest, now time.Time) (Change, error) {
+	return operate(ns, req.Epoch, func() (Change, error) { return decideForceRelease(old, req, now) })
+}
+
+func decideForceRelease(old *Record, req ForceReleaseRequest, now time.Time) (Change, error) {
 	rec := live(old, now)
 	if rec == nil {
 		return Change{}, KeyNotFound()

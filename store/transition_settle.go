@@ -5,8 +5,25 @@ import (
 	"time"
 )
 
+// settle decides an operation of a holder, unless the namespace is placed by another epoch, or
+// is sealed and something would change.
+func settle[Answer any](ns *Namespace, epoch int64, decide func() (Answer, Change, error)) (answer Answer, change Change, err error) {
+	if err := ns.checkPlaced(epoch); err != nil {
+		return answer, Change{}, err
+	}
+	decided, change, err := decide()
+	if ns.Placement.Move.Phase == MoveSealed && change != (Change{}) {
+		return answer, Change{}, ns.moving()
+	}
+	return decided, change, err
+}
+
 // DecideRenew is the table's Renew. For old see [DecideClaim].
 func DecideRenew(old *Record, ns *Namespace, req RenewRequest, now time.Time) (RenewAnswer, Change, error) {
+	return settle(ns, req.Epoch, func() (RenewAnswer, Change, error) { return decideRenew(old, ns, req, now) })
+}
+
+func decideRenew(old *Record, ns *Namespace, req RenewRequest, now time.Time) (RenewAnswer, Change, error) {
 	if err := ns.checkLease(req.Lease); err != nil {
 		return RenewAnswer{}, Change{}, err
 	}
@@ -35,6 +52,10 @@ func DecideRenew(old *Record, ns *Namespace, req RenewRequest, now time.Time) (R
 
 // DecideComplete is the table's Complete. For old see [DecideClaim].
 func DecideComplete(old *Record, ns *Namespace, req CompleteRequest, now time.Time) (CompleteAnswer, Change, error) {
+	return settle(ns, req.Epoch, func() (CompleteAnswer, Change, error) { return decideComplete(old, ns, req, now) })
+}
+
+func decideComplete(old *Record, ns *Namespace, req CompleteRequest, now time.Time) (CompleteAnswer, Change, error) {
 	if err := ns.checkOutcome(req.Outcome); err != nil {
 		return CompleteAnswer{}, Change{}, err
 	}
@@ -59,7 +80,11 @@ func DecideComplete(old *Record, ns *Namespace, req CompleteRequest, now time.Ti
 }
 
 // DecideRelease is the table's Release. For old see [DecideClaim].
-func DecideRelease(old *Record, req ReleaseRequest, now time.Time) (ReleaseAnswer, Change, error) {
+func DecideRelease(old *Record, ns *Namespace, req ReleaseRequest, now time.Time) (ReleaseAnswer, Change, error) {
+	return settle(ns, req.Epoch, func() (ReleaseAnswer, Change, error) { return decideRelease(old, req, now) })
+}
+
+func decideRelease(old *Record, req ReleaseRequest, now time.Time) (ReleaseAnswer, Change, error) {
 	rec, err := current(old, req.AttemptID, req.Fence, now)
 	switch {
 	case err != nil:
@@ -83,7 +108,10 @@ func DecideRelease(old *Record, req ReleaseRequest, now time.Time) (ReleaseAnswe
 }
 
 // DecideLookup is the table's Lookup. For old see [DecideClaim].
-func DecideLookup(old *Record, req LookupRequest, now time.Time) (LookupAnswer, error) {
+func DecideLookup(old *Record, ns *Namespace, req LookupRequest, now time.Time) (LookupAnswer, error) {
+	if err := ns.checkPlaced(req.Epoch); err != nil {
+		return LookupAnswer{}, err
+	}
 	rec := live(old, now)
 	if rec == nil {
 		return LookupAnswer{}, KeyNotFound()

@@ -95,14 +95,14 @@ func decide(old row, ns *store.Namespace, req any, now time.Time) (row, string) 
 	case store.CompleteRequest:
 		answer, change, err = store.DecideComplete(old.Record, ns, req, now)
 	case store.ReleaseRequest:
-		answer, change, err = store.DecideRelease(old.Record, req, now)
+		answer, change, err = store.DecideRelease(old.Record, ns, req, now)
 	case store.LookupRequest:
-		answer, err = store.DecideLookup(old.Record, req, now)
+		answer, err = store.DecideLookup(old.Record, ns, req, now)
 	case store.ResolveRequest:
 		change, err = store.DecideResolve(old.Record, ns, req, now)
 		answer = change.Record
 	case store.ForceReleaseRequest:
-		change, err = store.DecideForceRelease(old.Record, req, now)
+		change, err = store.DecideForceRelease(old.Record, ns, req, now)
 		answer = change.Record
 	case inspectRequest:
 		answer = old

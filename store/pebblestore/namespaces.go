@@ -50,6 +50,15 @@ type storedNamespace struct {
 	CreatedAt       time.Time        `json:"created_at"`
 	UpdatedAt       time.Time        `json:"updated_at"`
 	PastRetentions  []storedPastTime `json:"past_retentions,omitempty"`
+	Placement       storedPlacement  `json:"placement,omitzero"`
+}
+
+type storedPlacement struct {
+	Epoch    int64  `json:"epoch"`
+	Revision int64  `json:"revision"`
+	Rule     string `json:"rule"`
+	MoveTo   string `json:"move_to,omitempty"`
+	Phase    uint8  `json:"phase,omitempty"`
 }
 
 type storedPastTime struct {
@@ -64,6 +73,10 @@ func putNamespace(b *pebble.Batch, ns *store.Namespace) error {
 		Lease: ns.Lease, MaxLease: ns.MaxLease, MaxAttempt: ns.MaxAttempt,
 		MaxOutcomeBytes: ns.MaxOutcomeBytes, Entity: uint8(ns.Entity), RecoveryFloor: ns.RecoveryFloor,
 		CreatedAt: ns.CreatedAt, UpdatedAt: ns.UpdatedAt,
+		Placement: storedPlacement{
+			Epoch: ns.Placement.Epoch, Revision: ns.Placement.Revision, Rule: ns.Placement.Rule,
+			MoveTo: ns.Placement.Move.To, Phase: uint8(ns.Placement.Move.Phase),
+		},
 	}
 	for _, past := range ns.PastRetentions {
 		stored.PastRetentions = append(stored.PastRetentions, storedPastTime(past))
@@ -95,6 +108,10 @@ func decodeNamespace(key, value []byte) (*store.Namespace, error) {
 		MaxAttempt: stored.MaxAttempt, MaxOutcomeBytes: maxOutcomeBytes,
 		Entity: store.EntityRule(stored.Entity), RecoveryFloor: stored.RecoveryFloor,
 		CreatedAt: stored.CreatedAt, UpdatedAt: stored.UpdatedAt,
+		Placement: store.Placement{
+			Epoch: stored.Placement.Epoch, Revision: stored.Placement.Revision, Rule: stored.Placement.Rule,
+			Move: store.Move{To: stored.Placement.MoveTo, Phase: store.MovePhase(stored.Placement.Phase)},
+		},
 	}
 	for _, past := range stored.PastRetentions {
 		ns.PastRetentions = append(ns.PastRetentions, store.PastRetention(past))
@@ -139,7 +156,7 @@ func (s *Store) CreateNamespace(ctx context.Context, ns store.Namespace) (store.
 			return *old, nil
 		}
 		created := ns
-		created.CreatedAt, created.UpdatedAt, created.PastRetentions = t.now, t.now, nil
+		created.CreatedAt, created.UpdatedAt, created.PastRetentions, created.Placement = t.now, t.now, nil, store.Placement{}
 		return created, t.setNamespace(&created)
 	})
 }

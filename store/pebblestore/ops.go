@@ -80,8 +80,8 @@ func (s *Store) Complete(ctx context.Context, req store.CompleteRequest) (store.
 func (s *Store) Release(ctx context.Context, req store.ReleaseRequest) (store.ReleaseAnswer, error) {
 	var answer store.ReleaseAnswer
 	err := s.onKey(ctx, classSettle, &req.Key, 0, req.Validate(),
-		func(old *store.Record, _ *store.Namespace, now time.Time) (change store.Change, err error) {
-			answer, change, err = store.DecideRelease(old, req, now)
+		func(old *store.Record, ns *store.Namespace, now time.Time) (change store.Change, err error) {
+			answer, change, err = store.DecideRelease(old, ns, req, now)
 			return change, err
 		})
 	if err != nil {
@@ -94,8 +94,8 @@ func (s *Store) Release(ctx context.Context, req store.ReleaseRequest) (store.Re
 func (s *Store) Lookup(ctx context.Context, req store.LookupRequest) (store.LookupAnswer, error) {
 	var answer store.LookupAnswer
 	err := s.onKey(ctx, classSettle, &req.Key, 0, req.Validate(),
-		func(old *store.Record, _ *store.Namespace, now time.Time) (change store.Change, err error) {
-			answer, err = store.DecideLookup(old, req, now)
+		func(old *store.Record, ns *store.Namespace, now time.Time) (change store.Change, err error) {
+			answer, err = store.DecideLookup(old, ns, req, now)
 			return change, err
 		})
 	if err != nil {

@@ -32,8 +32,8 @@ func (s *Store) Resolve(ctx context.Context, req store.ResolveRequest) (*store.R
 func (s *Store) ForceRelease(ctx context.Context, req store.ForceReleaseRequest) (*store.Record, error) {
 	var rec *store.Record
 	err := s.onKey(ctx, classSettle, &req.Key, 0, req.Validate(),
-		func(old *store.Record, _ *store.Namespace, now time.Time) (store.Change, error) {
-			change, err := store.DecideForceRelease(old, req, now)
+		func(old *store.Record, ns *store.Namespace, now time.Time) (store.Change, error) {
+			change, err := store.DecideForceRelease(old, ns, req, now)
 			rec = change.Record
 			return change, err
 		})

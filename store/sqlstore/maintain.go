@@ -256,7 +256,7 @@ func (s *Store) lockMaintenance(ctx context.Context) (release func(), ok bool, e
 func (s *Store) releaseIn(ctx context.Context, ns *store.Namespace, req store.ReleaseRequest) error {
 	t := task{key: req.Key, digest: req.Key.Digest(), tier: ns.Tier}
 	t.decide = func(old *store.Record, now, _ time.Time) (store.Change, error) {
-		_, change, err := store.DecideRelease(old, req, now)
+		_, change, err := store.DecideRelease(old, ns, req, now)
 		return change, err
 	}
 	return s.perform(ctx, t)

@@ -155,7 +155,7 @@ func (k *keeper) createNamespace(ctx context.Context, ns store.Namespace) (store
 			return *old, nil
 		}
 		created := ns
-		created.CreatedAt, created.UpdatedAt, created.PastRetentions = now, now, nil
+		created.CreatedAt, created.UpdatedAt, created.PastRetentions, created.Placement = now, now, nil, store.Placement{}
 		return created, nil
 	})
 }

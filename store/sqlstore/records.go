@@ -25,8 +25,8 @@ func (s *Store) Resolve(ctx context.Context, req store.ResolveRequest) (*store.R
 
 // ForceRelease implements [store.Records].
 func (s *Store) ForceRelease(ctx context.Context, req store.ForceReleaseRequest) (*store.Record, error) {
-	return s.operate(ctx, req.Key, req.Validate(), func(_ *store.Namespace, old *store.Record, now time.Time) (store.Change, error) {
-		return store.DecideForceRelease(old, req, now)
+	return s.operate(ctx, req.Key, req.Validate(), func(ns *store.Namespace, old *store.Record, now time.Time) (store.Change, error) {
+		return store.DecideForceRelease(old, ns, req, now)
 	})
 }
 

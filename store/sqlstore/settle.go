@@ -117,12 +117,12 @@ func (s *Store) Complete(ctx context.Context, req store.CompleteRequest) (store.
 // Release implements [store.Store].
 func (s *Store) Release(ctx context.Context, req store.ReleaseRequest) (store.ReleaseAnswer, error) {
 	var answer store.ReleaseAnswer
-	t, _, err := s.settleTask(ctx, req.Key, req.Validate())
+	t, ns, err := s.settleTask(ctx, req.Key, req.Validate())
 	if err != nil {
 		return answer, err
 	}
 	t.decide = func(old *store.Record, now, _ time.Time) (change store.Change, err error) {
-		answer, change, err = store.DecideRelease(old, req, now)
+		answer, change, err = store.DecideRelease(old, ns, req, now)
 		return change, err
 	}
 	if req.Effect == store.EffectNone {
@@ -140,12 +140,12 @@ func (s *Store) Release(ctx context.Context, req store.ReleaseRequest) (store.Re
 // Lookup implements [store.Store].
 func (s *Store) Lookup(ctx context.Context, req store.LookupRequest) (store.LookupAnswer, error) {
 	var answer store.LookupAnswer
-	t, _, err := s.settleTask(ctx, req.Key, req.Validate())
+	t, ns, err := s.settleTask(ctx, req.Key, req.Validate())
 	if err != nil {
 		return answer, err
 	}
 	t.decide = func(old *store.Record, now, _ time.Time) (change store.Change, err error) {
-		answer, err = store.DecideLookup(old, req, now)
+		answer, err = store.DecideLookup(old, ns, req, now)
 		return change, err
 	}
 	t.reads = true

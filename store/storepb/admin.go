@@ -22,6 +22,7 @@ func NamespaceToProto(ns store.Namespace) *pb.Namespace {
 		RecoveryFloor:   timeToProto(ns.RecoveryFloor),
 		CreatedAt:       timeToProto(ns.CreatedAt),
 		UpdatedAt:       timeToProto(ns.UpdatedAt),
+		Placement:       PlacementToProto(ns.Placement),
 	}
 	for _, past := range ns.PastRetentions {
 		m.PastRetentions = append(m.PastRetentions, &pb.PastRetention{
@@ -50,6 +51,7 @@ func NamespaceFromProto(m *pb.Namespace) (store.Namespace, error) {
 		RecoveryFloor:   r.time("recovery floor", m.GetRecoveryFloor()),
 		CreatedAt:       r.time("created at", m.GetCreatedAt()),
 		UpdatedAt:       r.time("updated at", m.GetUpdatedAt()),
+		Placement:       placementFromProto(&r, m.GetPlacement()),
 	}
 	for _, past := range m.GetPastRetentions() {
 		ns.PastRetentions = append(ns.PastRetentions, store.PastRetention{

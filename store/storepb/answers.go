@@ -9,7 +9,7 @@ import (
 
 // ClaimAnswerToProto returns the message of an answer.
 func ClaimAnswerToProto(a store.ClaimAnswer) *pb.ClaimResponse {
-	m := &pb.ClaimResponse{FingerprintIncomparable: a.FingerprintIncomparable}
+	m := &pb.ClaimResponse{FingerprintIncomparable: a.FingerprintIncomparable, Served: servedToProto(a.Served)}
 	switch {
 	case a.Granted != nil:
 		m.Result = &pb.ClaimResponse_Granted{Granted: grantedToProto(a.Granted)}
@@ -83,7 +83,7 @@ func ClaimAnswerFromProto(m *pb.ClaimResponse) (store.ClaimAnswer, error) {
 	if r.err != nil {
 		return store.ClaimAnswer{}, r.answer()
 	}
-	a.FingerprintIncomparable = m.GetFingerprintIncomparable()
+	a.FingerprintIncomparable, a.Served = m.GetFingerprintIncomparable(), servedFromProto(m.GetServed())
 	return a, nil
 }
 
@@ -123,6 +123,7 @@ func RenewAnswerToProto(a store.RenewAnswer) *pb.RenewResponse {
 		LeaseExpiresAt: timeToProto(a.LeaseExpiresAt),
 		LeaseRemaining: durationToProto(a.LeaseRemaining),
 		HeldFor:        durationToProto(a.HeldFor),
+		Served:         servedToProto(a.Served),
 	}
 }
 
@@ -133,13 +134,18 @@ func RenewAnswerFromProto(m *pb.RenewResponse) (store.RenewAnswer, error) {
 		LeaseExpiresAt: r.time("lease expires at", m.GetLeaseExpiresAt()),
 		LeaseRemaining: r.duration("lease remaining", m.GetLeaseRemaining()),
 		HeldFor:        r.duration("held for", m.GetHeldFor()),
+		Served:         servedFromProto(m.GetServed()),
 	}
 	return a, r.answer()
 }
 
 // CompleteAnswerToProto returns the message of an answer.
 func CompleteAnswerToProto(a store.CompleteAnswer) *pb.CompleteResponse {
-	return &pb.CompleteResponse{CompletedAt: timeToProto(a.CompletedAt), ExpiresAt: timeToProto(a.ExpiresAt)}
+	return &pb.CompleteResponse{
+		CompletedAt: timeToProto(a.CompletedAt),
+		ExpiresAt:   timeToProto(a.ExpiresAt),
+		Served:      servedToProto(a.Served),
+	}
 }
 
 // CompleteAnswerFromProto returns the answer of a message, or ErrInternal.
@@ -148,19 +154,23 @@ func CompleteAnswerFromProto(m *pb.CompleteResponse) (store.CompleteAnswer, erro
 	a := store.CompleteAnswer{
 		CompletedAt: r.time("completed at", m.GetCompletedAt()),
 		ExpiresAt:   r.time("expires at", m.GetExpiresAt()),
+		Served:      servedFromProto(m.GetServed()),
 	}
 	return a, r.answer()
 }
 
 // ReleaseAnswerToProto returns the message of an answer.
 func ReleaseAnswerToProto(a store.ReleaseAnswer) *pb.ReleaseResponse {
-	return &pb.ReleaseResponse{State: pb.State(a.State)}
+	return &pb.ReleaseResponse{State: pb.State(a.State), Served: servedToProto(a.Served)}
 }
 
 // ReleaseAnswerFromProto returns the answer of a message, or ErrInternal.
 func ReleaseAnswerFromProto(m *pb.ReleaseResponse) (store.ReleaseAnswer, error) {
 	var r reader
-	a := store.ReleaseAnswer{State: enum(&r, "state", m.GetState(), store.StateReleased)}
+	a := store.ReleaseAnswer{
+		State:  enum(&r, "state", m.GetState(), store.StateReleased),
+		Served: servedFromProto(m.GetServed()),
+	}
 	return a, r.answer()
 }
 
@@ -179,6 +189,7 @@ func LookupAnswerToProto(a store.LookupAnswer) *pb.LookupResponse {
 		ExpiresAt:       timeToProto(a.ExpiresAt),
 		Outcome:         OutcomeToProto(a.Outcome),
 		OutcomeWithheld: a.OutcomeWithheld,
+		Served:          servedToProto(a.Served),
 	}
 }
 
@@ -198,6 +209,7 @@ func LookupAnswerFromProto(m *pb.LookupResponse) (store.LookupAnswer, error) {
 		ExpiresAt:       r.time("expires at", m.GetExpiresAt()),
 		Outcome:         OutcomeFromProto(m.GetOutcome()),
 		OutcomeWithheld: m.GetOutcomeWithheld(),
+		Served:          servedFromProto(m.GetServed()),
 	}
 	return a, r.answer()
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/hex"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -114,8 +115,8 @@ func (m *Memory) Complete(ctx context.Context, req store.CompleteRequest) (answe
 
 // Release implements [store.Store].
 func (m *Memory) Release(ctx context.Context, req store.ReleaseRequest) (answer store.ReleaseAnswer, err error) {
-	err = m.decide(ctx, req.Key, req.Validate(), func(old *store.Record, _ *store.Namespace, now time.Time) (change store.Change, err error) {
-		answer, change, err = store.DecideRelease(old, req, now)
+	err = m.decide(ctx, req.Key, req.Validate(), func(old *store.Record, ns *store.Namespace, now time.Time) (change store.Change, err error) {
+		answer, change, err = store.DecideRelease(old, ns, req, now)
 		return change, err
 	})
 	return answer, err
@@ -123,8 +124,8 @@ func (m *Memory) Release(ctx context.Context, req store.ReleaseRequest) (answer 
 
 // Lookup implements [store.Store].
 func (m *Memory) Lookup(ctx context.Context, req store.LookupRequest) (answer store.LookupAnswer, err error) {
-	err = m.decide(ctx, req.Key, req.Validate(), func(old *store.Record, _ *store.Namespace, now time.Time) (change store.Change, err error) {
-		answer, err = store.DecideLookup(old, req, now)
+	err = m.decide(ctx, req.Key, req.Validate(), func(old *store.Record, ns *store.Namespace, now time.Time) (change store.Change, err error) {
+		answer, err = store.DecideLookup(old, ns, req, now)
 		return change, err
 	})
 	return answer, err
@@ -142,8 +143,8 @@ func (m *Memory) Resolve(ctx context.Context, req store.ResolveRequest) (rec *st
 
 // ForceRelease implements [store.Records].
 func (m *Memory) ForceRelease(ctx context.Context, req store.ForceReleaseRequest) (rec *store.Record, err error) {
-	err = m.decide(ctx, req.Key, req.Validate(), func(old *store.Record, _ *store.Namespace, now time.Time) (change store.Change, err error) {
-		change, err = store.DecideForceRelease(old, req, now)
+	err = m.decide(ctx, req.Key, req.Validate(), func(old *store.Record, ns *store.Namespace, now time.Time) (change store.Change, err error) {
+		change, err = store.DecideForceRelease(old, ns, req, now)
 		rec = change.Record
 		return change, err
 	})
@@ -211,7 +212,7 @@ func (m *Memory) CreateNamespace(_ context.Context, ns store.Namespace) (store.N
 		return old, nil
 	}
 	now := m.clock.Now()
-	ns.CreatedAt, ns.UpdatedAt, ns.PastRetentions = now, now, nil
+	ns.CreatedAt, ns.UpdatedAt, ns.PastRetentions, ns.Placement = now, now, nil, store.Placement{}
 	m.namespaces[ns.Name] = ns
 	return ns, nil
 }
@@ -253,6 +254,63 @@ func (m *Memory) ListNamespaces(context.Context) ([]store.Namespace, error) {
 	}
 	slices.SortFunc(list, func(a, b store.Namespace) int { return strings.Compare(a.Name, b.Name) })
 	return list, nil
+}
+
+// PlaceNamespace implements [store.Placements].
+func (m *Memory) PlaceNamespace(_ context.Context, namespace string, p store.Placement) (store.Placed, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	old, ok := m.namespaces[namespace]
+	if !ok {
+		return store.Placed{}, store.NamespaceUnknown(namespace)
+	}
+	next, err := old.Place(p)
+	if err != nil {
+		return store.Placed{}, err
+	}
+	m.namespaces[namespace] = next
+	now := m.clock.Now()
+	return store.Placed{Namespace: next, Now: now, InForce: now}, nil
+}
+
+// ImportRecords implements [store.Placements].
+func (m *Memory) ImportRecords(_ context.Context, namespace string, revision int64, records []store.Inspection) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	ns, ok := m.namespaces[namespace]
+	if !ok {
+		return store.NamespaceUnknown(namespace)
+	}
+	if err := ns.CheckMove(revision, store.MoveSealed); err != nil {
+		return err
+	}
+	for _, in := range records {
+		if err := ns.CheckImport(in); err != nil {
+			return err
+		}
+	}
+	for _, in := range records {
+		digest := in.Record.Key.Digest()
+		if old := m.rows[digest].record; old == nil || old.Fence < in.Record.Fence {
+			m.rows[digest] = &memoryRow{record: in.Record, events: slices.Clone(in.Events)}
+		}
+	}
+	return nil
+}
+
+// ForgetRecords implements [store.Placements].
+func (m *Memory) ForgetRecords(_ context.Context, namespace string, revision int64) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	ns, ok := m.namespaces[namespace]
+	if !ok {
+		return false, store.NamespaceUnknown(namespace)
+	}
+	if err := ns.CheckMove(revision, store.MoveSealed, store.MoveFlipped); err != nil {
+		return false, err
+	}
+	maps.DeleteFunc(m.rows, func(_ store.KeyDigest, r *memoryRow) bool { return r.record.Key.Namespace == namespace })
+	return false, nil
 }
 
 // Buckets implements [store.Maintainer]: a map has none.

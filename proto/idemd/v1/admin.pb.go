@@ -162,8 +162,11 @@ type Namespace struct {
 	CreatedAt      *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	UpdatedAt      *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
 	PastRetentions []*PastRetention       `protobuf:"bytes,13,rep,name=past_retentions,json=pastRetentions,proto3" json:"past_retentions,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Where its keys live. Absent where there are no regions. Set by the regions' agreement
+	// and by moves, not by updates.
+	Placement     *Placement `protobuf:"bytes,14,opt,name=placement,proto3" json:"placement,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Namespace) Reset() {
@@ -283,6 +286,13 @@ func (x *Namespace) GetUpdatedAt() *timestamppb.Timestamp {
 func (x *Namespace) GetPastRetentions() []*PastRetention {
 	if x != nil {
 		return x.PastRetentions
+	}
+	return nil
+}
+
+func (x *Namespace) GetPlacement() *Placement {
+	if x != nil {
+		return x.Placement
 	}
 	return nil
 }
@@ -1339,11 +1349,163 @@ func (x *ListBucketsResponse) GetBuckets() []*Bucket {
 	return nil
 }
 
+type MoveNamespaceRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// The region that is to be the home of all its keys.
+	ToRegion string `protobuf:"bytes,2,opt,name=to_region,json=toRegion,proto3" json:"to_region,omitempty"`
+	// Give up a move that has not reached its new home, and serve as before.
+	Abandon bool `protobuf:"varint,3,opt,name=abandon,proto3" json:"abandon,omitempty"`
+	// How long to wait for attempts that hold a lease, which may be renewed meanwhile. Then
+	// no lease is renewed any more, and they run out. Absent: 1 min.
+	Patience      *durationpb.Duration `protobuf:"bytes,4,opt,name=patience,proto3" json:"patience,omitempty"`
+	Actor         string               `protobuf:"bytes,5,opt,name=actor,proto3" json:"actor,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MoveNamespaceRequest) Reset() {
+	*x = MoveNamespaceRequest{}
+	mi := &file_idemd_v1_admin_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MoveNamespaceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MoveNamespaceRequest) ProtoMessage() {}
+
+func (x *MoveNamespaceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_idemd_v1_admin_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MoveNamespaceRequest.ProtoReflect.Descriptor instead.
+func (*MoveNamespaceRequest) Descriptor() ([]byte, []int) {
+	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *MoveNamespaceRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *MoveNamespaceRequest) GetToRegion() string {
+	if x != nil {
+		return x.ToRegion
+	}
+	return ""
+}
+
+func (x *MoveNamespaceRequest) GetAbandon() bool {
+	if x != nil {
+		return x.Abandon
+	}
+	return false
+}
+
+func (x *MoveNamespaceRequest) GetPatience() *durationpb.Duration {
+	if x != nil {
+		return x.Patience
+	}
+	return nil
+}
+
+func (x *MoveNamespaceRequest) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+// MoveNamespaceResponse is a step of a move. The last one before OK says done.
+type MoveNamespaceResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What was reached: frozen, waiting, sealed, copied, flipped, forgotten, done, abandoned.
+	Step string `protobuf:"bytes,1,opt,name=step,proto3" json:"step,omitempty"`
+	// For people.
+	Detail string `protobuf:"bytes,2,opt,name=detail,proto3" json:"detail,omitempty"`
+	// waiting: attempts that hold a lease. copied: records so far.
+	Count         int64      `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
+	Placement     *Placement `protobuf:"bytes,4,opt,name=placement,proto3" json:"placement,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MoveNamespaceResponse) Reset() {
+	*x = MoveNamespaceResponse{}
+	mi := &file_idemd_v1_admin_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MoveNamespaceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MoveNamespaceResponse) ProtoMessage() {}
+
+func (x *MoveNamespaceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_idemd_v1_admin_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MoveNamespaceResponse.ProtoReflect.Descriptor instead.
+func (*MoveNamespaceResponse) Descriptor() ([]byte, []int) {
+	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *MoveNamespaceResponse) GetStep() string {
+	if x != nil {
+		return x.Step
+	}
+	return ""
+}
+
+func (x *MoveNamespaceResponse) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
+func (x *MoveNamespaceResponse) GetCount() int64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *MoveNamespaceResponse) GetPlacement() *Placement {
+	if x != nil {
+		return x.Placement
+	}
+	return nil
+}
+
 var File_idemd_v1_admin_proto protoreflect.FileDescriptor
 
 const file_idemd_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x14idemd/v1/admin.proto\x12\bidemd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14idemd/v1/types.proto\"\xb0\x05\n" +
+	"\x14idemd/v1/admin.proto\x12\bidemd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14idemd/v1/types.proto\"\xe3\x05\n" +
 	"\tNamespace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\"\n" +
 	"\x04tier\x18\x02 \x01(\x0e2\x0e.idemd.v1.TierR\x04tier\x127\n" +
@@ -1361,7 +1523,8 @@ const file_idemd_v1_admin_proto_rawDesc = "" +
 	"created_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x129\n" +
 	"\n" +
 	"updated_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x12@\n" +
-	"\x0fpast_retentions\x18\r \x03(\v2\x17.idemd.v1.PastRetentionR\x0epastRetentions\"z\n" +
+	"\x0fpast_retentions\x18\r \x03(\v2\x17.idemd.v1.PastRetentionR\x0epastRetentions\x121\n" +
+	"\tplacement\x18\x0e \x01(\v2\x13.idemd.v1.PlacementR\tplacement\"z\n" +
 	"\rPastRetention\x127\n" +
 	"\tretention\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\tretention\x120\n" +
 	"\x05until\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"K\n" +
@@ -1424,7 +1587,18 @@ const file_idemd_v1_admin_proto_rawDesc = "" +
 	"drop_after\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tdropAfter\"\x14\n" +
 	"\x12ListBucketsRequest\"A\n" +
 	"\x13ListBucketsResponse\x12*\n" +
-	"\abuckets\x18\x01 \x03(\v2\x10.idemd.v1.BucketR\abuckets*X\n" +
+	"\abuckets\x18\x01 \x03(\v2\x10.idemd.v1.BucketR\abuckets\"\xb8\x01\n" +
+	"\x14MoveNamespaceRequest\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1b\n" +
+	"\tto_region\x18\x02 \x01(\tR\btoRegion\x12\x18\n" +
+	"\aabandon\x18\x03 \x01(\bR\aabandon\x125\n" +
+	"\bpatience\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\bpatience\x12\x14\n" +
+	"\x05actor\x18\x05 \x01(\tR\x05actor\"\x8c\x01\n" +
+	"\x15MoveNamespaceResponse\x12\x12\n" +
+	"\x04step\x18\x01 \x01(\tR\x04step\x12\x16\n" +
+	"\x06detail\x18\x02 \x01(\tR\x06detail\x12\x14\n" +
+	"\x05count\x18\x03 \x01(\x03R\x05count\x121\n" +
+	"\tplacement\x18\x04 \x01(\v2\x13.idemd.v1.PlacementR\tplacement*X\n" +
 	"\x04Tier\x12\x14\n" +
 	"\x10TIER_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tTIER_HOUR\x10\x01\x12\f\n" +
@@ -1437,7 +1611,7 @@ const file_idemd_v1_admin_proto_rawDesc = "" +
 	"\x17ENTITY_RULE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14ENTITY_RULE_OPTIONAL\x10\x01\x12\x18\n" +
 	"\x14ENTITY_RULE_REQUIRED\x10\x02\x12\x19\n" +
-	"\x15ENTITY_RULE_FORBIDDEN\x10\x032\xdb\x05\n" +
+	"\x15ENTITY_RULE_FORBIDDEN\x10\x032\xaf\x06\n" +
 	"\fAdminService\x12V\n" +
 	"\x0fCreateNamespace\x12 .idemd.v1.CreateNamespaceRequest\x1a!.idemd.v1.CreateNamespaceResponse\x12M\n" +
 	"\fGetNamespace\x12\x1d.idemd.v1.GetNamespaceRequest\x1a\x1e.idemd.v1.GetNamespaceResponse\x12S\n" +
@@ -1447,7 +1621,8 @@ const file_idemd_v1_admin_proto_rawDesc = "" +
 	"\rInspectRecord\x12\x1e.idemd.v1.InspectRecordRequest\x1a\x1f.idemd.v1.InspectRecordResponse\x12>\n" +
 	"\aResolve\x12\x18.idemd.v1.ResolveRequest\x1a\x19.idemd.v1.ResolveResponse\x12M\n" +
 	"\fForceRelease\x12\x1d.idemd.v1.ForceReleaseRequest\x1a\x1e.idemd.v1.ForceReleaseResponse\x12J\n" +
-	"\vListBuckets\x12\x1c.idemd.v1.ListBucketsRequest\x1a\x1d.idemd.v1.ListBucketsResponseB/Z-github.com/idemd/idemd/proto/idemd/v1;idemdv1b\x06proto3"
+	"\vListBuckets\x12\x1c.idemd.v1.ListBucketsRequest\x1a\x1d.idemd.v1.ListBucketsResponse\x12R\n" +
+	"\rMoveNamespace\x12\x1e.idemd.v1.MoveNamespaceRequest\x1a\x1f.idemd.v1.MoveNamespaceResponse0\x01B/Z-github.com/idemd/idemd/proto/idemd/v1;idemdv1b\x06proto3"
 
 var (
 	file_idemd_v1_admin_proto_rawDescOnce sync.Once
@@ -1462,7 +1637,7 @@ func file_idemd_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_idemd_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_idemd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_idemd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_idemd_v1_admin_proto_goTypes = []any{
 	(Tier)(0),                       // 0: idemd.v1.Tier
 	(EntityRule)(0),                 // 1: idemd.v1.EntityRule
@@ -1487,75 +1662,83 @@ var file_idemd_v1_admin_proto_goTypes = []any{
 	(*Bucket)(nil),                  // 20: idemd.v1.Bucket
 	(*ListBucketsRequest)(nil),      // 21: idemd.v1.ListBucketsRequest
 	(*ListBucketsResponse)(nil),     // 22: idemd.v1.ListBucketsResponse
-	(*durationpb.Duration)(nil),     // 23: google.protobuf.Duration
-	(LapsePolicy)(0),                // 24: idemd.v1.LapsePolicy
-	(*timestamppb.Timestamp)(nil),   // 25: google.protobuf.Timestamp
-	(State)(0),                      // 26: idemd.v1.State
-	(*Record)(nil),                  // 27: idemd.v1.Record
-	(*Key)(nil),                     // 28: idemd.v1.Key
-	(*Event)(nil),                   // 29: idemd.v1.Event
-	(*Outcome)(nil),                 // 30: idemd.v1.Outcome
+	(*MoveNamespaceRequest)(nil),    // 23: idemd.v1.MoveNamespaceRequest
+	(*MoveNamespaceResponse)(nil),   // 24: idemd.v1.MoveNamespaceResponse
+	(*durationpb.Duration)(nil),     // 25: google.protobuf.Duration
+	(LapsePolicy)(0),                // 26: idemd.v1.LapsePolicy
+	(*timestamppb.Timestamp)(nil),   // 27: google.protobuf.Timestamp
+	(*Placement)(nil),               // 28: idemd.v1.Placement
+	(State)(0),                      // 29: idemd.v1.State
+	(*Record)(nil),                  // 30: idemd.v1.Record
+	(*Key)(nil),                     // 31: idemd.v1.Key
+	(*Event)(nil),                   // 32: idemd.v1.Event
+	(*Outcome)(nil),                 // 33: idemd.v1.Outcome
 }
 var file_idemd_v1_admin_proto_depIdxs = []int32{
 	0,  // 0: idemd.v1.Namespace.tier:type_name -> idemd.v1.Tier
-	23, // 1: idemd.v1.Namespace.retention:type_name -> google.protobuf.Duration
-	24, // 2: idemd.v1.Namespace.lapse_policy:type_name -> idemd.v1.LapsePolicy
-	23, // 3: idemd.v1.Namespace.lease:type_name -> google.protobuf.Duration
-	23, // 4: idemd.v1.Namespace.max_lease:type_name -> google.protobuf.Duration
-	23, // 5: idemd.v1.Namespace.max_attempt:type_name -> google.protobuf.Duration
+	25, // 1: idemd.v1.Namespace.retention:type_name -> google.protobuf.Duration
+	26, // 2: idemd.v1.Namespace.lapse_policy:type_name -> idemd.v1.LapsePolicy
+	25, // 3: idemd.v1.Namespace.lease:type_name -> google.protobuf.Duration
+	25, // 4: idemd.v1.Namespace.max_lease:type_name -> google.protobuf.Duration
+	25, // 5: idemd.v1.Namespace.max_attempt:type_name -> google.protobuf.Duration
 	1,  // 6: idemd.v1.Namespace.entity:type_name -> idemd.v1.EntityRule
-	25, // 7: idemd.v1.Namespace.recovery_floor:type_name -> google.protobuf.Timestamp
-	25, // 8: idemd.v1.Namespace.created_at:type_name -> google.protobuf.Timestamp
-	25, // 9: idemd.v1.Namespace.updated_at:type_name -> google.protobuf.Timestamp
+	27, // 7: idemd.v1.Namespace.recovery_floor:type_name -> google.protobuf.Timestamp
+	27, // 8: idemd.v1.Namespace.created_at:type_name -> google.protobuf.Timestamp
+	27, // 9: idemd.v1.Namespace.updated_at:type_name -> google.protobuf.Timestamp
 	3,  // 10: idemd.v1.Namespace.past_retentions:type_name -> idemd.v1.PastRetention
-	23, // 11: idemd.v1.PastRetention.retention:type_name -> google.protobuf.Duration
-	25, // 12: idemd.v1.PastRetention.until:type_name -> google.protobuf.Timestamp
-	2,  // 13: idemd.v1.CreateNamespaceRequest.namespace:type_name -> idemd.v1.Namespace
-	2,  // 14: idemd.v1.CreateNamespaceResponse.namespace:type_name -> idemd.v1.Namespace
-	2,  // 15: idemd.v1.GetNamespaceResponse.namespace:type_name -> idemd.v1.Namespace
-	2,  // 16: idemd.v1.ListNamespacesResponse.namespaces:type_name -> idemd.v1.Namespace
-	2,  // 17: idemd.v1.UpdateNamespaceRequest.namespace:type_name -> idemd.v1.Namespace
-	2,  // 18: idemd.v1.UpdateNamespaceResponse.namespace:type_name -> idemd.v1.Namespace
-	26, // 19: idemd.v1.ListRecordsRequest.state:type_name -> idemd.v1.State
-	27, // 20: idemd.v1.ListRecordsResponse.records:type_name -> idemd.v1.Record
-	25, // 21: idemd.v1.ListRecordsResponse.now:type_name -> google.protobuf.Timestamp
-	28, // 22: idemd.v1.InspectRecordRequest.key:type_name -> idemd.v1.Key
-	27, // 23: idemd.v1.InspectRecordResponse.record:type_name -> idemd.v1.Record
-	29, // 24: idemd.v1.InspectRecordResponse.events:type_name -> idemd.v1.Event
-	25, // 25: idemd.v1.InspectRecordResponse.now:type_name -> google.protobuf.Timestamp
-	28, // 26: idemd.v1.ResolveRequest.key:type_name -> idemd.v1.Key
-	30, // 27: idemd.v1.ResolveRequest.outcome:type_name -> idemd.v1.Outcome
-	27, // 28: idemd.v1.ResolveResponse.record:type_name -> idemd.v1.Record
-	28, // 29: idemd.v1.ForceReleaseRequest.key:type_name -> idemd.v1.Key
-	27, // 30: idemd.v1.ForceReleaseResponse.record:type_name -> idemd.v1.Record
-	0,  // 31: idemd.v1.Bucket.tier:type_name -> idemd.v1.Tier
-	25, // 32: idemd.v1.Bucket.start:type_name -> google.protobuf.Timestamp
-	25, // 33: idemd.v1.Bucket.end:type_name -> google.protobuf.Timestamp
-	25, // 34: idemd.v1.Bucket.drop_after:type_name -> google.protobuf.Timestamp
-	20, // 35: idemd.v1.ListBucketsResponse.buckets:type_name -> idemd.v1.Bucket
-	4,  // 36: idemd.v1.AdminService.CreateNamespace:input_type -> idemd.v1.CreateNamespaceRequest
-	6,  // 37: idemd.v1.AdminService.GetNamespace:input_type -> idemd.v1.GetNamespaceRequest
-	8,  // 38: idemd.v1.AdminService.ListNamespaces:input_type -> idemd.v1.ListNamespacesRequest
-	10, // 39: idemd.v1.AdminService.UpdateNamespace:input_type -> idemd.v1.UpdateNamespaceRequest
-	12, // 40: idemd.v1.AdminService.ListRecords:input_type -> idemd.v1.ListRecordsRequest
-	14, // 41: idemd.v1.AdminService.InspectRecord:input_type -> idemd.v1.InspectRecordRequest
-	16, // 42: idemd.v1.AdminService.Resolve:input_type -> idemd.v1.ResolveRequest
-	18, // 43: idemd.v1.AdminService.ForceRelease:input_type -> idemd.v1.ForceReleaseRequest
-	21, // 44: idemd.v1.AdminService.ListBuckets:input_type -> idemd.v1.ListBucketsRequest
-	5,  // 45: idemd.v1.AdminService.CreateNamespace:output_type -> idemd.v1.CreateNamespaceResponse
-	7,  // 46: idemd.v1.AdminService.GetNamespace:output_type -> idemd.v1.GetNamespaceResponse
-	9,  // 47: idemd.v1.AdminService.ListNamespaces:output_type -> idemd.v1.ListNamespacesResponse
-	11, // 48: idemd.v1.AdminService.UpdateNamespace:output_type -> idemd.v1.UpdateNamespaceResponse
-	13, // 49: idemd.v1.AdminService.ListRecords:output_type -> idemd.v1.ListRecordsResponse
-	15, // 50: idemd.v1.AdminService.InspectRecord:output_type -> idemd.v1.InspectRecordResponse
-	17, // 51: idemd.v1.AdminService.Resolve:output_type -> idemd.v1.ResolveResponse
-	19, // 52: idemd.v1.AdminService.ForceRelease:output_type -> idemd.v1.ForceReleaseResponse
-	22, // 53: idemd.v1.AdminService.ListBuckets:output_type -> idemd.v1.ListBucketsResponse
-	45, // [45:54] is the sub-list for method output_type
-	36, // [36:45] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	28, // 11: idemd.v1.Namespace.placement:type_name -> idemd.v1.Placement
+	25, // 12: idemd.v1.PastRetention.retention:type_name -> google.protobuf.Duration
+	27, // 13: idemd.v1.PastRetention.until:type_name -> google.protobuf.Timestamp
+	2,  // 14: idemd.v1.CreateNamespaceRequest.namespace:type_name -> idemd.v1.Namespace
+	2,  // 15: idemd.v1.CreateNamespaceResponse.namespace:type_name -> idemd.v1.Namespace
+	2,  // 16: idemd.v1.GetNamespaceResponse.namespace:type_name -> idemd.v1.Namespace
+	2,  // 17: idemd.v1.ListNamespacesResponse.namespaces:type_name -> idemd.v1.Namespace
+	2,  // 18: idemd.v1.UpdateNamespaceRequest.namespace:type_name -> idemd.v1.Namespace
+	2,  // 19: idemd.v1.UpdateNamespaceResponse.namespace:type_name -> idemd.v1.Namespace
+	29, // 20: idemd.v1.ListRecordsRequest.state:type_name -> idemd.v1.State
+	30, // 21: idemd.v1.ListRecordsResponse.records:type_name -> idemd.v1.Record
+	27, // 22: idemd.v1.ListRecordsResponse.now:type_name -> google.protobuf.Timestamp
+	31, // 23: idemd.v1.InspectRecordRequest.key:type_name -> idemd.v1.Key
+	30, // 24: idemd.v1.InspectRecordResponse.record:type_name -> idemd.v1.Record
+	32, // 25: idemd.v1.InspectRecordResponse.events:type_name -> idemd.v1.Event
+	27, // 26: idemd.v1.InspectRecordResponse.now:type_name -> google.protobuf.Timestamp
+	31, // 27: idemd.v1.ResolveRequest.key:type_name -> idemd.v1.Key
+	33, // 28: idemd.v1.ResolveRequest.outcome:type_name -> idemd.v1.Outcome
+	30, // 29: idemd.v1.ResolveResponse.record:type_name -> idemd.v1.Record
+	31, // 30: idemd.v1.ForceReleaseRequest.key:type_name -> idemd.v1.Key
+	30, // 31: idemd.v1.ForceReleaseResponse.record:type_name -> idemd.v1.Record
+	0,  // 32: idemd.v1.Bucket.tier:type_name -> idemd.v1.Tier
+	27, // 33: idemd.v1.Bucket.start:type_name -> google.protobuf.Timestamp
+	27, // 34: idemd.v1.Bucket.end:type_name -> google.protobuf.Timestamp
+	27, // 35: idemd.v1.Bucket.drop_after:type_name -> google.protobuf.Timestamp
+	20, // 36: idemd.v1.ListBucketsResponse.buckets:type_name -> idemd.v1.Bucket
+	25, // 37: idemd.v1.MoveNamespaceRequest.patience:type_name -> google.protobuf.Duration
+	28, // 38: idemd.v1.MoveNamespaceResponse.placement:type_name -> idemd.v1.Placement
+	4,  // 39: idemd.v1.AdminService.CreateNamespace:input_type -> idemd.v1.CreateNamespaceRequest
+	6,  // 40: idemd.v1.AdminService.GetNamespace:input_type -> idemd.v1.GetNamespaceRequest
+	8,  // 41: idemd.v1.AdminService.ListNamespaces:input_type -> idemd.v1.ListNamespacesRequest
+	10, // 42: idemd.v1.AdminService.UpdateNamespace:input_type -> idemd.v1.UpdateNamespaceRequest
+	12, // 43: idemd.v1.AdminService.ListRecords:input_type -> idemd.v1.ListRecordsRequest
+	14, // 44: idemd.v1.AdminService.InspectRecord:input_type -> idemd.v1.InspectRecordRequest
+	16, // 45: idemd.v1.AdminService.Resolve:input_type -> idemd.v1.ResolveRequest
+	18, // 46: idemd.v1.AdminService.ForceRelease:input_type -> idemd.v1.ForceReleaseRequest
+	21, // 47: idemd.v1.AdminService.ListBuckets:input_type -> idemd.v1.ListBucketsRequest
+	23, // 48: idemd.v1.AdminService.MoveNamespace:input_type -> idemd.v1.MoveNamespaceRequest
+	5,  // 49: idemd.v1.AdminService.CreateNamespace:output_type -> idemd.v1.CreateNamespaceResponse
+	7,  // 50: idemd.v1.AdminService.GetNamespace:output_type -> idemd.v1.GetNamespaceResponse
+	9,  // 51: idemd.v1.AdminService.ListNamespaces:output_type -> idemd.v1.ListNamespacesResponse
+	11, // 52: idemd.v1.AdminService.UpdateNamespace:output_type -> idemd.v1.UpdateNamespaceResponse
+	13, // 53: idemd.v1.AdminService.ListRecords:output_type -> idemd.v1.ListRecordsResponse
+	15, // 54: idemd.v1.AdminService.InspectRecord:output_type -> idemd.v1.InspectRecordResponse
+	17, // 55: idemd.v1.AdminService.Resolve:output_type -> idemd.v1.ResolveResponse
+	19, // 56: idemd.v1.AdminService.ForceRelease:output_type -> idemd.v1.ForceReleaseResponse
+	22, // 57: idemd.v1.AdminService.ListBuckets:output_type -> idemd.v1.ListBucketsResponse
+	24, // 58: idemd.v1.AdminService.MoveNamespace:output_type -> idemd.v1.MoveNamespaceResponse
+	49, // [49:59] is the sub-list for method output_type
+	39, // [39:49] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_idemd_v1_admin_proto_init() }
@@ -1570,7 +1753,7 @@ func file_idemd_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_idemd_v1_admin_proto_rawDesc), len(file_idemd_v1_admin_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   21,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -28,6 +28,7 @@ const (
 	AdminService_Resolve_FullMethodName         = "/idemd.v1.AdminService/Resolve"
 	AdminService_ForceRelease_FullMethodName    = "/idemd.v1.AdminService/ForceRelease"
 	AdminService_ListBuckets_FullMethodName     = "/idemd.v1.AdminService/ListBuckets"
+	AdminService_MoveNamespace_FullMethodName   = "/idemd.v1.AdminService/MoveNamespace"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -54,6 +55,10 @@ type AdminServiceClient interface {
 	ForceRelease(ctx context.Context, in *ForceReleaseRequest, opts ...grpc.CallOption) (*ForceReleaseResponse, error)
 	// ListBuckets lists the time slices of the key store.
 	ListBuckets(ctx context.Context, in *ListBucketsRequest, opts ...grpc.CallOption) (*ListBucketsResponse, error)
+	// MoveNamespace gives the keys of a namespace another home, and tells of each step. Ask a
+	// server of the region they are to go to. If it breaks off, asking again goes on where it
+	// stopped. Until the new home serves it can be abandoned.
+	MoveNamespace(ctx context.Context, in *MoveNamespaceRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[MoveNamespaceResponse], error)
 }
 
 type adminServiceClient struct {
@@ -154,6 +159,25 @@ func (c *adminServiceClient) ListBuckets(ctx context.Context, in *ListBucketsReq
 	return out, nil
 }
 
+func (c *adminServiceClient) MoveNamespace(ctx context.Context, in *MoveNamespaceRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[MoveNamespaceResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &AdminService_ServiceDesc.Streams[0], AdminService_MoveNamespace_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[MoveNamespaceRequest, MoveNamespaceResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdminService_MoveNamespaceClient = grpc.ServerStreamingClient[MoveNamespaceResponse]
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
@@ -178,6 +202,10 @@ type AdminServiceServer interface {
 	ForceRelease(context.Context, *ForceReleaseRequest) (*ForceReleaseResponse, error)
 	// ListBuckets lists the time slices of the key store.
 	ListBuckets(context.Context, *ListBucketsRequest) (*ListBucketsResponse, error)
+	// MoveNamespace gives the keys of a namespace another home, and tells of each step. Ask a
+	// server of the region they are to go to. If it breaks off, asking again goes on where it
+	// stopped. Until the new home serves it can be abandoned.
+	MoveNamespace(*MoveNamespaceRequest, grpc.ServerStreamingServer[MoveNamespaceResponse]) error
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -214,6 +242,9 @@ func (UnimplementedAdminServiceServer) ForceRelease(context.Context, *ForceRelea
 }
 func (UnimplementedAdminServiceServer) ListBuckets(context.Context, *ListBucketsRequest) (*ListBucketsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListBuckets not implemented")
+}
+func (UnimplementedAdminServiceServer) MoveNamespace(*MoveNamespaceRequest, grpc.ServerStreamingServer[MoveNamespaceResponse]) error {
+	return status.Error(codes.Unimplemented, "method MoveNamespace not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -398,6 +429,17 @@ func _AdminService_ListBuckets_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_MoveNamespace_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(MoveNamespaceRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AdminServiceServer).MoveNamespace(m, &grpc.GenericServerStream[MoveNamespaceRequest, MoveNamespaceResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdminService_MoveNamespaceServer = grpc.ServerStreamingServer[MoveNamespaceResponse]
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -442,6 +484,12 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _AdminService_ListBuckets_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "MoveNamespace",
+			Handler:       _AdminService_MoveNamespace_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "idemd/v1/admin.proto",
 }

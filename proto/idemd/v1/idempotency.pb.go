@@ -134,7 +134,8 @@ type ClaimResponse struct {
 	Result isClaimResponse_Result `protobuf_oneof:"result"`
 	// The request's fingerprint and the record's were made by two algorithms, so that it
 	// could not be checked that the request is the same.
-	FingerprintIncomparable bool `protobuf:"varint,5,opt,name=fingerprint_incomparable,json=fingerprintIncomparable,proto3" json:"fingerprint_incomparable,omitempty"`
+	FingerprintIncomparable bool    `protobuf:"varint,5,opt,name=fingerprint_incomparable,json=fingerprintIncomparable,proto3" json:"fingerprint_incomparable,omitempty"`
+	Served                  *Served `protobuf:"bytes,15,opt,name=served,proto3" json:"served,omitempty"`
 	unknownFields           protoimpl.UnknownFields
 	sizeCache               protoimpl.SizeCache
 }
@@ -217,6 +218,13 @@ func (x *ClaimResponse) GetFingerprintIncomparable() bool {
 		return x.FingerprintIncomparable
 	}
 	return false
+}
+
+func (x *ClaimResponse) GetServed() *Served {
+	if x != nil {
+		return x.Served
+	}
+	return nil
 }
 
 type isClaimResponse_Result interface {
@@ -629,6 +637,7 @@ type RenewResponse struct {
 	LeaseExpiresAt *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=lease_expires_at,json=leaseExpiresAt,proto3" json:"lease_expires_at,omitempty"`
 	LeaseRemaining *durationpb.Duration   `protobuf:"bytes,2,opt,name=lease_remaining,json=leaseRemaining,proto3" json:"lease_remaining,omitempty"`
 	HeldFor        *durationpb.Duration   `protobuf:"bytes,3,opt,name=held_for,json=heldFor,proto3" json:"held_for,omitempty"`
+	Served         *Served                `protobuf:"bytes,15,opt,name=served,proto3" json:"served,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -680,6 +689,13 @@ func (x *RenewResponse) GetLeaseRemaining() *durationpb.Duration {
 func (x *RenewResponse) GetHeldFor() *durationpb.Duration {
 	if x != nil {
 		return x.HeldFor
+	}
+	return nil
+}
+
+func (x *RenewResponse) GetServed() *Served {
+	if x != nil {
+		return x.Served
 	}
 	return nil
 }
@@ -756,6 +772,7 @@ type CompleteResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	CompletedAt   *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=completed_at,json=completedAt,proto3" json:"completed_at,omitempty"`
 	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	Served        *Served                `protobuf:"bytes,15,opt,name=served,proto3" json:"served,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -800,6 +817,13 @@ func (x *CompleteResponse) GetCompletedAt() *timestamppb.Timestamp {
 func (x *CompleteResponse) GetExpiresAt() *timestamppb.Timestamp {
 	if x != nil {
 		return x.ExpiresAt
+	}
+	return nil
+}
+
+func (x *CompleteResponse) GetServed() *Served {
+	if x != nil {
+		return x.Served
 	}
 	return nil
 }
@@ -875,7 +899,8 @@ func (x *ReleaseRequest) GetEffect() Effect {
 type ReleaseResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// RELEASED, or IN_PROGRESS if the key is lapsed now.
-	State         State `protobuf:"varint,1,opt,name=state,proto3,enum=idemd.v1.State" json:"state,omitempty"`
+	State         State   `protobuf:"varint,1,opt,name=state,proto3,enum=idemd.v1.State" json:"state,omitempty"`
+	Served        *Served `protobuf:"bytes,15,opt,name=served,proto3" json:"served,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -915,6 +940,13 @@ func (x *ReleaseResponse) GetState() State {
 		return x.State
 	}
 	return State_STATE_UNSPECIFIED
+}
+
+func (x *ReleaseResponse) GetServed() *Served {
+	if x != nil {
+		return x.Served
+	}
+	return nil
 }
 
 type LookupRequest struct {
@@ -987,7 +1019,8 @@ type LookupResponse struct {
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	Outcome   *Outcome               `protobuf:"bytes,11,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	// There is an outcome, but the fingerprint is not the record's.
-	OutcomeWithheld bool `protobuf:"varint,12,opt,name=outcome_withheld,json=outcomeWithheld,proto3" json:"outcome_withheld,omitempty"`
+	OutcomeWithheld bool    `protobuf:"varint,12,opt,name=outcome_withheld,json=outcomeWithheld,proto3" json:"outcome_withheld,omitempty"`
+	Served          *Served `protobuf:"bytes,15,opt,name=served,proto3" json:"served,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1104,6 +1137,13 @@ func (x *LookupResponse) GetOutcomeWithheld() bool {
 		return x.OutcomeWithheld
 	}
 	return false
+}
+
+func (x *LookupResponse) GetServed() *Served {
+	if x != nil {
+		return x.Served
+	}
+	return nil
 }
 
 // SessionRequest is a message of a session's client.
@@ -1525,6 +1565,211 @@ func (*SessionAnswer_Release) isSessionAnswer_Result() {}
 
 func (*SessionAnswer_Lookup) isSessionAnswer_Result() {}
 
+type GetTopologyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetTopologyRequest) Reset() {
+	*x = GetTopologyRequest{}
+	mi := &file_idemd_v1_idempotency_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetTopologyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetTopologyRequest) ProtoMessage() {}
+
+func (x *GetTopologyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_idemd_v1_idempotency_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetTopologyRequest.ProtoReflect.Descriptor instead.
+func (*GetTopologyRequest) Descriptor() ([]byte, []int) {
+	return file_idemd_v1_idempotency_proto_rawDescGZIP(), []int{18}
+}
+
+type GetTopologyResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The region of the server that was asked.
+	Region  string    `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
+	Regions []*Region `protobuf:"bytes,2,rep,name=regions,proto3" json:"regions,omitempty"`
+	// Of the namespaces that the caller may use.
+	Placements    []*NamespacePlacement `protobuf:"bytes,3,rep,name=placements,proto3" json:"placements,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetTopologyResponse) Reset() {
+	*x = GetTopologyResponse{}
+	mi := &file_idemd_v1_idempotency_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetTopologyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetTopologyResponse) ProtoMessage() {}
+
+func (x *GetTopologyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_idemd_v1_idempotency_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetTopologyResponse.ProtoReflect.Descriptor instead.
+func (*GetTopologyResponse) Descriptor() ([]byte, []int) {
+	return file_idemd_v1_idempotency_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *GetTopologyResponse) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+func (x *GetTopologyResponse) GetRegions() []*Region {
+	if x != nil {
+		return x.Regions
+	}
+	return nil
+}
+
+func (x *GetTopologyResponse) GetPlacements() []*NamespacePlacement {
+	if x != nil {
+		return x.Placements
+	}
+	return nil
+}
+
+// Region is a place where keys live.
+type Region struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Where callers reach its servers, as seen from the region that was asked: host:port.
+	Address       string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Region) Reset() {
+	*x = Region{}
+	mi := &file_idemd_v1_idempotency_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Region) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Region) ProtoMessage() {}
+
+func (x *Region) ProtoReflect() protoreflect.Message {
+	mi := &file_idemd_v1_idempotency_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Region.ProtoReflect.Descriptor instead.
+func (*Region) Descriptor() ([]byte, []int) {
+	return file_idemd_v1_idempotency_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Region) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Region) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+// NamespacePlacement is the placement of one namespace.
+type NamespacePlacement struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Placement     *Placement             `protobuf:"bytes,2,opt,name=placement,proto3" json:"placement,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NamespacePlacement) Reset() {
+	*x = NamespacePlacement{}
+	mi := &file_idemd_v1_idempotency_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NamespacePlacement) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NamespacePlacement) ProtoMessage() {}
+
+func (x *NamespacePlacement) ProtoReflect() protoreflect.Message {
+	mi := &file_idemd_v1_idempotency_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NamespacePlacement.ProtoReflect.Descriptor instead.
+func (*NamespacePlacement) Descriptor() ([]byte, []int) {
+	return file_idemd_v1_idempotency_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *NamespacePlacement) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *NamespacePlacement) GetPlacement() *Placement {
+	if x != nil {
+		return x.Placement
+	}
+	return nil
+}
+
 var File_idemd_v1_idempotency_proto protoreflect.FileDescriptor
 
 const file_idemd_v1_idempotency_proto_rawDesc = "" +
@@ -1539,7 +1784,7 @@ const file_idemd_v1_idempotency_proto_rawDesc = "" +
 	"\x04hold\x18\x05 \x01(\bR\x04hold\x12;\n" +
 	"\vintent_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"intentTime\x12-\n" +
-	"\x04wait\x18\a \x01(\v2\x19.google.protobuf.DurationR\x04wait\"\xa9\x02\n" +
+	"\x04wait\x18\a \x01(\v2\x19.google.protobuf.DurationR\x04wait\"\xd3\x02\n" +
 	"\rClaimResponse\x12-\n" +
 	"\agranted\x18\x01 \x01(\v2\x11.idemd.v1.GrantedH\x00R\agranted\x127\n" +
 	"\vin_progress\x18\x02 \x01(\v2\x14.idemd.v1.InProgressH\x00R\n" +
@@ -1548,7 +1793,8 @@ const file_idemd_v1_idempotency_proto_rawDesc = "" +
 	"\n" +
 	"unresolved\x18\x04 \x01(\v2\x14.idemd.v1.UnresolvedH\x00R\n" +
 	"unresolved\x129\n" +
-	"\x18fingerprint_incomparable\x18\x05 \x01(\bR\x17fingerprintIncomparableB\b\n" +
+	"\x18fingerprint_incomparable\x18\x05 \x01(\bR\x17fingerprintIncomparable\x12(\n" +
+	"\x06served\x18\x0f \x01(\v2\x10.idemd.v1.ServedR\x06servedB\b\n" +
 	"\x06result\"\x86\x03\n" +
 	"\aGranted\x12\x14\n" +
 	"\x05fence\x18\x01 \x01(\x03R\x05fence\x12%\n" +
@@ -1583,32 +1829,35 @@ const file_idemd_v1_idempotency_proto_rawDesc = "" +
 	"\n" +
 	"attempt_id\x18\x02 \x01(\fR\tattemptId\x12\x14\n" +
 	"\x05fence\x18\x03 \x01(\x03R\x05fence\x12/\n" +
-	"\x05lease\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05lease\"\xcf\x01\n" +
+	"\x05lease\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05lease\"\xf9\x01\n" +
 	"\rRenewResponse\x12D\n" +
 	"\x10lease_expires_at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x0eleaseExpiresAt\x12B\n" +
 	"\x0flease_remaining\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x0eleaseRemaining\x124\n" +
-	"\bheld_for\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\aheldFor\"\x94\x01\n" +
+	"\bheld_for\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\aheldFor\x12(\n" +
+	"\x06served\x18\x0f \x01(\v2\x10.idemd.v1.ServedR\x06served\"\x94\x01\n" +
 	"\x0fCompleteRequest\x12\x1f\n" +
 	"\x03key\x18\x01 \x01(\v2\r.idemd.v1.KeyR\x03key\x12\x1d\n" +
 	"\n" +
 	"attempt_id\x18\x02 \x01(\fR\tattemptId\x12\x14\n" +
 	"\x05fence\x18\x03 \x01(\x03R\x05fence\x12+\n" +
-	"\aoutcome\x18\x04 \x01(\v2\x11.idemd.v1.OutcomeR\aoutcome\"\x8c\x01\n" +
+	"\aoutcome\x18\x04 \x01(\v2\x11.idemd.v1.OutcomeR\aoutcome\"\xb6\x01\n" +
 	"\x10CompleteResponse\x12=\n" +
 	"\fcompleted_at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\vcompletedAt\x129\n" +
 	"\n" +
-	"expires_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\"\x90\x01\n" +
+	"expires_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12(\n" +
+	"\x06served\x18\x0f \x01(\v2\x10.idemd.v1.ServedR\x06served\"\x90\x01\n" +
 	"\x0eReleaseRequest\x12\x1f\n" +
 	"\x03key\x18\x01 \x01(\v2\r.idemd.v1.KeyR\x03key\x12\x1d\n" +
 	"\n" +
 	"attempt_id\x18\x02 \x01(\fR\tattemptId\x12\x14\n" +
 	"\x05fence\x18\x03 \x01(\x03R\x05fence\x12(\n" +
-	"\x06effect\x18\x04 \x01(\x0e2\x10.idemd.v1.EffectR\x06effect\"8\n" +
+	"\x06effect\x18\x04 \x01(\x0e2\x10.idemd.v1.EffectR\x06effect\"b\n" +
 	"\x0fReleaseResponse\x12%\n" +
-	"\x05state\x18\x01 \x01(\x0e2\x0f.idemd.v1.StateR\x05state\"i\n" +
+	"\x05state\x18\x01 \x01(\x0e2\x0f.idemd.v1.StateR\x05state\x12(\n" +
+	"\x06served\x18\x0f \x01(\v2\x10.idemd.v1.ServedR\x06served\"i\n" +
 	"\rLookupRequest\x12\x1f\n" +
 	"\x03key\x18\x01 \x01(\v2\r.idemd.v1.KeyR\x03key\x127\n" +
-	"\vfingerprint\x18\x02 \x01(\v2\x15.idemd.v1.FingerprintR\vfingerprint\"\xaf\x04\n" +
+	"\vfingerprint\x18\x02 \x01(\v2\x15.idemd.v1.FingerprintR\vfingerprint\"\xd9\x04\n" +
 	"\x0eLookupResponse\x12%\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x0f.idemd.v1.StateR\x05state\x12\x16\n" +
 	"\x06lapsed\x18\x02 \x01(\bR\x06lapsed\x12\x1c\n" +
@@ -1624,7 +1873,8 @@ const file_idemd_v1_idempotency_proto_rawDesc = "" +
 	"expires_at\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12+\n" +
 	"\aoutcome\x18\v \x01(\v2\x11.idemd.v1.OutcomeR\aoutcome\x12)\n" +
-	"\x10outcome_withheld\x18\f \x01(\bR\x0foutcomeWithheld\"j\n" +
+	"\x10outcome_withheld\x18\f \x01(\bR\x0foutcomeWithheld\x12(\n" +
+	"\x06served\x18\x0f \x01(\v2\x10.idemd.v1.ServedR\x06served\"j\n" +
 	"\x0eSessionRequest\x12:\n" +
 	"\n" +
 	"operations\x18\x01 \x03(\v2\x1a.idemd.v1.SessionOperationR\n" +
@@ -1650,14 +1900,28 @@ const file_idemd_v1_idempotency_proto_rawDesc = "" +
 	"\bcomplete\x18\x05 \x01(\v2\x1a.idemd.v1.CompleteResponseH\x00R\bcomplete\x125\n" +
 	"\arelease\x18\x06 \x01(\v2\x19.idemd.v1.ReleaseResponseH\x00R\arelease\x122\n" +
 	"\x06lookup\x18\a \x01(\v2\x18.idemd.v1.LookupResponseH\x00R\x06lookupB\b\n" +
-	"\x06result2\x8c\x03\n" +
+	"\x06result\"\x14\n" +
+	"\x12GetTopologyRequest\"\x97\x01\n" +
+	"\x13GetTopologyResponse\x12\x16\n" +
+	"\x06region\x18\x01 \x01(\tR\x06region\x12*\n" +
+	"\aregions\x18\x02 \x03(\v2\x10.idemd.v1.RegionR\aregions\x12<\n" +
+	"\n" +
+	"placements\x18\x03 \x03(\v2\x1c.idemd.v1.NamespacePlacementR\n" +
+	"placements\"6\n" +
+	"\x06Region\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\"e\n" +
+	"\x12NamespacePlacement\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x121\n" +
+	"\tplacement\x18\x02 \x01(\v2\x13.idemd.v1.PlacementR\tplacement2\xd8\x03\n" +
 	"\x12IdempotencyService\x128\n" +
 	"\x05Claim\x12\x16.idemd.v1.ClaimRequest\x1a\x17.idemd.v1.ClaimResponse\x128\n" +
 	"\x05Renew\x12\x16.idemd.v1.RenewRequest\x1a\x17.idemd.v1.RenewResponse\x12A\n" +
 	"\bComplete\x12\x19.idemd.v1.CompleteRequest\x1a\x1a.idemd.v1.CompleteResponse\x12>\n" +
 	"\aRelease\x12\x18.idemd.v1.ReleaseRequest\x1a\x19.idemd.v1.ReleaseResponse\x12;\n" +
 	"\x06Lookup\x12\x17.idemd.v1.LookupRequest\x1a\x18.idemd.v1.LookupResponse\x12B\n" +
-	"\aSession\x12\x18.idemd.v1.SessionRequest\x1a\x19.idemd.v1.SessionResponse(\x010\x01B/Z-github.com/idemd/idemd/proto/idemd/v1;idemdv1b\x06proto3"
+	"\aSession\x12\x18.idemd.v1.SessionRequest\x1a\x19.idemd.v1.SessionResponse(\x010\x01\x12J\n" +
+	"\vGetTopology\x12\x1c.idemd.v1.GetTopologyRequest\x1a\x1d.idemd.v1.GetTopologyResponseB/Z-github.com/idemd/idemd/proto/idemd/v1;idemdv1b\x06proto3"
 
 var (
 	file_idemd_v1_idempotency_proto_rawDescOnce sync.Once
@@ -1671,7 +1935,7 @@ func file_idemd_v1_idempotency_proto_rawDescGZIP() []byte {
 	return file_idemd_v1_idempotency_proto_rawDescData
 }
 
-var file_idemd_v1_idempotency_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_idemd_v1_idempotency_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_idemd_v1_idempotency_proto_goTypes = []any{
 	(*ClaimRequest)(nil),          // 0: idemd.v1.ClaimRequest
 	(*ClaimResponse)(nil),         // 1: idemd.v1.ClaimResponse
@@ -1691,89 +1955,105 @@ var file_idemd_v1_idempotency_proto_goTypes = []any{
 	(*SessionOperation)(nil),      // 15: idemd.v1.SessionOperation
 	(*SessionResponse)(nil),       // 16: idemd.v1.SessionResponse
 	(*SessionAnswer)(nil),         // 17: idemd.v1.SessionAnswer
-	(*Key)(nil),                   // 18: idemd.v1.Key
-	(*Fingerprint)(nil),           // 19: idemd.v1.Fingerprint
-	(*durationpb.Duration)(nil),   // 20: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 21: google.protobuf.Timestamp
-	(*Outcome)(nil),               // 22: idemd.v1.Outcome
-	(Effect)(0),                   // 23: idemd.v1.Effect
-	(State)(0),                    // 24: idemd.v1.State
-	(LapsePolicy)(0),              // 25: idemd.v1.LapsePolicy
+	(*GetTopologyRequest)(nil),    // 18: idemd.v1.GetTopologyRequest
+	(*GetTopologyResponse)(nil),   // 19: idemd.v1.GetTopologyResponse
+	(*Region)(nil),                // 20: idemd.v1.Region
+	(*NamespacePlacement)(nil),    // 21: idemd.v1.NamespacePlacement
+	(*Key)(nil),                   // 22: idemd.v1.Key
+	(*Fingerprint)(nil),           // 23: idemd.v1.Fingerprint
+	(*durationpb.Duration)(nil),   // 24: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 25: google.protobuf.Timestamp
+	(*Served)(nil),                // 26: idemd.v1.Served
+	(*Outcome)(nil),               // 27: idemd.v1.Outcome
+	(Effect)(0),                   // 28: idemd.v1.Effect
+	(State)(0),                    // 29: idemd.v1.State
+	(LapsePolicy)(0),              // 30: idemd.v1.LapsePolicy
+	(*Placement)(nil),             // 31: idemd.v1.Placement
 }
 var file_idemd_v1_idempotency_proto_depIdxs = []int32{
-	18, // 0: idemd.v1.ClaimRequest.key:type_name -> idemd.v1.Key
-	19, // 1: idemd.v1.ClaimRequest.fingerprint:type_name -> idemd.v1.Fingerprint
-	20, // 2: idemd.v1.ClaimRequest.lease:type_name -> google.protobuf.Duration
-	21, // 3: idemd.v1.ClaimRequest.intent_time:type_name -> google.protobuf.Timestamp
-	20, // 4: idemd.v1.ClaimRequest.wait:type_name -> google.protobuf.Duration
+	22, // 0: idemd.v1.ClaimRequest.key:type_name -> idemd.v1.Key
+	23, // 1: idemd.v1.ClaimRequest.fingerprint:type_name -> idemd.v1.Fingerprint
+	24, // 2: idemd.v1.ClaimRequest.lease:type_name -> google.protobuf.Duration
+	25, // 3: idemd.v1.ClaimRequest.intent_time:type_name -> google.protobuf.Timestamp
+	24, // 4: idemd.v1.ClaimRequest.wait:type_name -> google.protobuf.Duration
 	2,  // 5: idemd.v1.ClaimResponse.granted:type_name -> idemd.v1.Granted
 	3,  // 6: idemd.v1.ClaimResponse.in_progress:type_name -> idemd.v1.InProgress
 	4,  // 7: idemd.v1.ClaimResponse.completed:type_name -> idemd.v1.Completed
 	5,  // 8: idemd.v1.ClaimResponse.unresolved:type_name -> idemd.v1.Unresolved
-	21, // 9: idemd.v1.Granted.granted_at:type_name -> google.protobuf.Timestamp
-	21, // 10: idemd.v1.Granted.lease_expires_at:type_name -> google.protobuf.Timestamp
-	20, // 11: idemd.v1.Granted.lease_remaining:type_name -> google.protobuf.Duration
-	20, // 12: idemd.v1.Granted.held_for:type_name -> google.protobuf.Duration
-	21, // 13: idemd.v1.InProgress.lease_expires_at:type_name -> google.protobuf.Timestamp
-	20, // 14: idemd.v1.InProgress.lease_remaining:type_name -> google.protobuf.Duration
-	20, // 15: idemd.v1.InProgress.retry_after:type_name -> google.protobuf.Duration
-	22, // 16: idemd.v1.Completed.outcome:type_name -> idemd.v1.Outcome
-	21, // 17: idemd.v1.Completed.completed_at:type_name -> google.protobuf.Timestamp
-	21, // 18: idemd.v1.Completed.expires_at:type_name -> google.protobuf.Timestamp
-	20, // 19: idemd.v1.Completed.age:type_name -> google.protobuf.Duration
-	20, // 20: idemd.v1.Completed.retention:type_name -> google.protobuf.Duration
-	21, // 21: idemd.v1.Unresolved.lapsed_at:type_name -> google.protobuf.Timestamp
-	18, // 22: idemd.v1.RenewRequest.key:type_name -> idemd.v1.Key
-	20, // 23: idemd.v1.RenewRequest.lease:type_name -> google.protobuf.Duration
-	21, // 24: idemd.v1.RenewResponse.lease_expires_at:type_name -> google.protobuf.Timestamp
-	20, // 25: idemd.v1.RenewResponse.lease_remaining:type_name -> google.protobuf.Duration
-	20, // 26: idemd.v1.RenewResponse.held_for:type_name -> google.protobuf.Duration
-	18, // 27: idemd.v1.CompleteRequest.key:type_name -> idemd.v1.Key
-	22, // 28: idemd.v1.CompleteRequest.outcome:type_name -> idemd.v1.Outcome
-	21, // 29: idemd.v1.CompleteResponse.completed_at:type_name -> google.protobuf.Timestamp
-	21, // 30: idemd.v1.CompleteResponse.expires_at:type_name -> google.protobuf.Timestamp
-	18, // 31: idemd.v1.ReleaseRequest.key:type_name -> idemd.v1.Key
-	23, // 32: idemd.v1.ReleaseRequest.effect:type_name -> idemd.v1.Effect
-	24, // 33: idemd.v1.ReleaseResponse.state:type_name -> idemd.v1.State
-	18, // 34: idemd.v1.LookupRequest.key:type_name -> idemd.v1.Key
-	19, // 35: idemd.v1.LookupRequest.fingerprint:type_name -> idemd.v1.Fingerprint
-	24, // 36: idemd.v1.LookupResponse.state:type_name -> idemd.v1.State
-	25, // 37: idemd.v1.LookupResponse.lapse_policy:type_name -> idemd.v1.LapsePolicy
-	21, // 38: idemd.v1.LookupResponse.granted_at:type_name -> google.protobuf.Timestamp
-	21, // 39: idemd.v1.LookupResponse.lease_expires_at:type_name -> google.protobuf.Timestamp
-	21, // 40: idemd.v1.LookupResponse.ended_at:type_name -> google.protobuf.Timestamp
-	21, // 41: idemd.v1.LookupResponse.expires_at:type_name -> google.protobuf.Timestamp
-	22, // 42: idemd.v1.LookupResponse.outcome:type_name -> idemd.v1.Outcome
-	15, // 43: idemd.v1.SessionRequest.operations:type_name -> idemd.v1.SessionOperation
-	20, // 44: idemd.v1.SessionOperation.time_left:type_name -> google.protobuf.Duration
-	0,  // 45: idemd.v1.SessionOperation.claim:type_name -> idemd.v1.ClaimRequest
-	6,  // 46: idemd.v1.SessionOperation.renew:type_name -> idemd.v1.RenewRequest
-	8,  // 47: idemd.v1.SessionOperation.complete:type_name -> idemd.v1.CompleteRequest
-	10, // 48: idemd.v1.SessionOperation.release:type_name -> idemd.v1.ReleaseRequest
-	12, // 49: idemd.v1.SessionOperation.lookup:type_name -> idemd.v1.LookupRequest
-	17, // 50: idemd.v1.SessionResponse.answers:type_name -> idemd.v1.SessionAnswer
-	1,  // 51: idemd.v1.SessionAnswer.claim:type_name -> idemd.v1.ClaimResponse
-	7,  // 52: idemd.v1.SessionAnswer.renew:type_name -> idemd.v1.RenewResponse
-	9,  // 53: idemd.v1.SessionAnswer.complete:type_name -> idemd.v1.CompleteResponse
-	11, // 54: idemd.v1.SessionAnswer.release:type_name -> idemd.v1.ReleaseResponse
-	13, // 55: idemd.v1.SessionAnswer.lookup:type_name -> idemd.v1.LookupResponse
-	0,  // 56: idemd.v1.IdempotencyService.Claim:input_type -> idemd.v1.ClaimRequest
-	6,  // 57: idemd.v1.IdempotencyService.Renew:input_type -> idemd.v1.RenewRequest
-	8,  // 58: idemd.v1.IdempotencyService.Complete:input_type -> idemd.v1.CompleteRequest
-	10, // 59: idemd.v1.IdempotencyService.Release:input_type -> idemd.v1.ReleaseRequest
-	12, // 60: idemd.v1.IdempotencyService.Lookup:input_type -> idemd.v1.LookupRequest
-	14, // 61: idemd.v1.IdempotencyService.Session:input_type -> idemd.v1.SessionRequest
-	1,  // 62: idemd.v1.IdempotencyService.Claim:output_type -> idemd.v1.ClaimResponse
-	7,  // 63: idemd.v1.IdempotencyService.Renew:output_type -> idemd.v1.RenewResponse
-	9,  // 64: idemd.v1.IdempotencyService.Complete:output_type -> idemd.v1.CompleteResponse
-	11, // 65: idemd.v1.IdempotencyService.Release:output_type -> idemd.v1.ReleaseResponse
-	13, // 66: idemd.v1.IdempotencyService.Lookup:output_type -> idemd.v1.LookupResponse
-	16, // 67: idemd.v1.IdempotencyService.Session:output_type -> idemd.v1.SessionResponse
-	62, // [62:68] is the sub-list for method output_type
-	56, // [56:62] is the sub-list for method input_type
-	56, // [56:56] is the sub-list for extension type_name
-	56, // [56:56] is the sub-list for extension extendee
-	0,  // [0:56] is the sub-list for field type_name
+	26, // 9: idemd.v1.ClaimResponse.served:type_name -> idemd.v1.Served
+	25, // 10: idemd.v1.Granted.granted_at:type_name -> google.protobuf.Timestamp
+	25, // 11: idemd.v1.Granted.lease_expires_at:type_name -> google.protobuf.Timestamp
+	24, // 12: idemd.v1.Granted.lease_remaining:type_name -> google.protobuf.Duration
+	24, // 13: idemd.v1.Granted.held_for:type_name -> google.protobuf.Duration
+	25, // 14: idemd.v1.InProgress.lease_expires_at:type_name -> google.protobuf.Timestamp
+	24, // 15: idemd.v1.InProgress.lease_remaining:type_name -> google.protobuf.Duration
+	24, // 16: idemd.v1.InProgress.retry_after:type_name -> google.protobuf.Duration
+	27, // 17: idemd.v1.Completed.outcome:type_name -> idemd.v1.Outcome
+	25, // 18: idemd.v1.Completed.completed_at:type_name -> google.protobuf.Timestamp
+	25, // 19: idemd.v1.Completed.expires_at:type_name -> google.protobuf.Timestamp
+	24, // 20: idemd.v1.Completed.age:type_name -> google.protobuf.Duration
+	24, // 21: idemd.v1.Completed.retention:type_name -> google.protobuf.Duration
+	25, // 22: idemd.v1.Unresolved.lapsed_at:type_name -> google.protobuf.Timestamp
+	22, // 23: idemd.v1.RenewRequest.key:type_name -> idemd.v1.Key
+	24, // 24: idemd.v1.RenewRequest.lease:type_name -> google.protobuf.Duration
+	25, // 25: idemd.v1.RenewResponse.lease_expires_at:type_name -> google.protobuf.Timestamp
+	24, // 26: idemd.v1.RenewResponse.lease_remaining:type_name -> google.protobuf.Duration
+	24, // 27: idemd.v1.RenewResponse.held_for:type_name -> google.protobuf.Duration
+	26, // 28: idemd.v1.RenewResponse.served:type_name -> idemd.v1.Served
+	22, // 29: idemd.v1.CompleteRequest.key:type_name -> idemd.v1.Key
+	27, // 30: idemd.v1.CompleteRequest.outcome:type_name -> idemd.v1.Outcome
+	25, // 31: idemd.v1.CompleteResponse.completed_at:type_name -> google.protobuf.Timestamp
+	25, // 32: idemd.v1.CompleteResponse.expires_at:type_name -> google.protobuf.Timestamp
+	26, // 33: idemd.v1.CompleteResponse.served:type_name -> idemd.v1.Served
+	22, // 34: idemd.v1.ReleaseRequest.key:type_name -> idemd.v1.Key
+	28, // 35: idemd.v1.ReleaseRequest.effect:type_name -> idemd.v1.Effect
+	29, // 36: idemd.v1.ReleaseResponse.state:type_name -> idemd.v1.State
+	26, // 37: idemd.v1.ReleaseResponse.served:type_name -> idemd.v1.Served
+	22, // 38: idemd.v1.LookupRequest.key:type_name -> idemd.v1.Key
+	23, // 39: idemd.v1.LookupRequest.fingerprint:type_name -> idemd.v1.Fingerprint
+	29, // 40: idemd.v1.LookupResponse.state:type_name -> idemd.v1.State
+	30, // 41: idemd.v1.LookupResponse.lapse_policy:type_name -> idemd.v1.LapsePolicy
+	25, // 42: idemd.v1.LookupResponse.granted_at:type_name -> google.protobuf.Timestamp
+	25, // 43: idemd.v1.LookupResponse.lease_expires_at:type_name -> google.protobuf.Timestamp
+	25, // 44: idemd.v1.LookupResponse.ended_at:type_name -> google.protobuf.Timestamp
+	25, // 45: idemd.v1.LookupResponse.expires_at:type_name -> google.protobuf.Timestamp
+	27, // 46: idemd.v1.LookupResponse.outcome:type_name -> idemd.v1.Outcome
+	26, // 47: idemd.v1.LookupResponse.served:type_name -> idemd.v1.Served
+	15, // 48: idemd.v1.SessionRequest.operations:type_name -> idemd.v1.SessionOperation
+	24, // 49: idemd.v1.SessionOperation.time_left:type_name -> google.protobuf.Duration
+	0,  // 50: idemd.v1.SessionOperation.claim:type_name -> idemd.v1.ClaimRequest
+	6,  // 51: idemd.v1.SessionOperation.renew:type_name -> idemd.v1.RenewRequest
+	8,  // 52: idemd.v1.SessionOperation.complete:type_name -> idemd.v1.CompleteRequest
+	10, // 53: idemd.v1.SessionOperation.release:type_name -> idemd.v1.ReleaseRequest
+	12, // 54: idemd.v1.SessionOperation.lookup:type_name -> idemd.v1.LookupRequest
+	17, // 55: idemd.v1.SessionResponse.answers:type_name -> idemd.v1.SessionAnswer
+	1,  // 56: idemd.v1.SessionAnswer.claim:type_name -> idemd.v1.ClaimResponse
+	7,  // 57: idemd.v1.SessionAnswer.renew:type_name -> idemd.v1.RenewResponse
+	9,  // 58: idemd.v1.SessionAnswer.complete:type_name -> idemd.v1.CompleteResponse
+	11, // 59: idemd.v1.SessionAnswer.release:type_name -> idemd.v1.ReleaseResponse
+	13, // 60: idemd.v1.SessionAnswer.lookup:type_name -> idemd.v1.LookupResponse
+	20, // 61: idemd.v1.GetTopologyResponse.regions:type_name -> idemd.v1.Region
+	21, // 62: idemd.v1.GetTopologyResponse.placements:type_name -> idemd.v1.NamespacePlacement
+	31, // 63: idemd.v1.NamespacePlacement.placement:type_name -> idemd.v1.Placement
+	0,  // 64: idemd.v1.IdempotencyService.Claim:input_type -> idemd.v1.ClaimRequest
+	6,  // 65: idemd.v1.IdempotencyService.Renew:input_type -> idemd.v1.RenewRequest
+	8,  // 66: idemd.v1.IdempotencyService.Complete:input_type -> idemd.v1.CompleteRequest
+	10, // 67: idemd.v1.IdempotencyService.Release:input_type -> idemd.v1.ReleaseRequest
+	12, // 68: idemd.v1.IdempotencyService.Lookup:input_type -> idemd.v1.LookupRequest
+	14, // 69: idemd.v1.IdempotencyService.Session:input_type -> idemd.v1.SessionRequest
+	18, // 70: idemd.v1.IdempotencyService.GetTopology:input_type -> idemd.v1.GetTopologyRequest
+	1,  // 71: idemd.v1.IdempotencyService.Claim:output_type -> idemd.v1.ClaimResponse
+	7,  // 72: idemd.v1.IdempotencyService.Renew:output_type -> idemd.v1.RenewResponse
+	9,  // 73: idemd.v1.IdempotencyService.Complete:output_type -> idemd.v1.CompleteResponse
+	11, // 74: idemd.v1.IdempotencyService.Release:output_type -> idemd.v1.ReleaseResponse
+	13, // 75: idemd.v1.IdempotencyService.Lookup:output_type -> idemd.v1.LookupResponse
+	16, // 76: idemd.v1.IdempotencyService.Session:output_type -> idemd.v1.SessionResponse
+	19, // 77: idemd.v1.IdempotencyService.GetTopology:output_type -> idemd.v1.GetTopologyResponse
+	71, // [71:78] is the sub-list for method output_type
+	64, // [64:71] is the sub-list for method input_type
+	64, // [64:64] is the sub-list for extension type_name
+	64, // [64:64] is the sub-list for extension extendee
+	0,  // [0:64] is the sub-list for field type_name
 }
 
 func init() { file_idemd_v1_idempotency_proto_init() }
@@ -1809,7 +2089,7 @@ func file_idemd_v1_idempotency_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_idemd_v1_idempotency_proto_rawDesc), len(file_idemd_v1_idempotency_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,12 +19,13 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	IdempotencyService_Claim_FullMethodName    = "/idemd.v1.IdempotencyService/Claim"
-	IdempotencyService_Renew_FullMethodName    = "/idemd.v1.IdempotencyService/Renew"
-	IdempotencyService_Complete_FullMethodName = "/idemd.v1.IdempotencyService/Complete"
-	IdempotencyService_Release_FullMethodName  = "/idemd.v1.IdempotencyService/Release"
-	IdempotencyService_Lookup_FullMethodName   = "/idemd.v1.IdempotencyService/Lookup"
-	IdempotencyService_Session_FullMethodName  = "/idemd.v1.IdempotencyService/Session"
+	IdempotencyService_Claim_FullMethodName       = "/idemd.v1.IdempotencyService/Claim"
+	IdempotencyService_Renew_FullMethodName       = "/idemd.v1.IdempotencyService/Renew"
+	IdempotencyService_Complete_FullMethodName    = "/idemd.v1.IdempotencyService/Complete"
+	IdempotencyService_Release_FullMethodName     = "/idemd.v1.IdempotencyService/Release"
+	IdempotencyService_Lookup_FullMethodName      = "/idemd.v1.IdempotencyService/Lookup"
+	IdempotencyService_Session_FullMethodName     = "/idemd.v1.IdempotencyService/Session"
+	IdempotencyService_GetTopology_FullMethodName = "/idemd.v1.IdempotencyService/GetTopology"
 )
 
 // IdempotencyServiceClient is the client API for IdempotencyService service.
@@ -72,6 +73,9 @@ type IdempotencyServiceClient interface {
 	// INVALID_ARGUMENT. Who does not read the answers is not read from either. A connection may
 	// have 8 sessions.
 	Session(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SessionRequest, SessionResponse], error)
+	// GetTopology says which regions there are and where the keys live, so that a client can ask
+	// the home itself. UNIMPLEMENTED where there are no regions.
+	GetTopology(ctx context.Context, in *GetTopologyRequest, opts ...grpc.CallOption) (*GetTopologyResponse, error)
 }
 
 type idempotencyServiceClient struct {
@@ -145,6 +149,16 @@ func (c *idempotencyServiceClient) Session(ctx context.Context, opts ...grpc.Cal
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type IdempotencyService_SessionClient = grpc.BidiStreamingClient[SessionRequest, SessionResponse]
 
+func (c *idempotencyServiceClient) GetTopology(ctx context.Context, in *GetTopologyRequest, opts ...grpc.CallOption) (*GetTopologyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetTopologyResponse)
+	err := c.cc.Invoke(ctx, IdempotencyService_GetTopology_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // IdempotencyServiceServer is the server API for IdempotencyService service.
 // All implementations must embed UnimplementedIdempotencyServiceServer
 // for forward compatibility.
@@ -190,6 +204,9 @@ type IdempotencyServiceServer interface {
 	// INVALID_ARGUMENT. Who does not read the answers is not read from either. A connection may
 	// have 8 sessions.
 	Session(grpc.BidiStreamingServer[SessionRequest, SessionResponse]) error
+	// GetTopology says which regions there are and where the keys live, so that a client can ask
+	// the home itself. UNIMPLEMENTED where there are no regions.
+	GetTopology(context.Context, *GetTopologyRequest) (*GetTopologyResponse, error)
 	mustEmbedUnimplementedIdempotencyServiceServer()
 }
 
@@ -217,6 +234,9 @@ func (UnimplementedIdempotencyServiceServer) Lookup(context.Context, *LookupRequ
 }
 func (UnimplementedIdempotencyServiceServer) Session(grpc.BidiStreamingServer[SessionRequest, SessionResponse]) error {
 	return status.Error(codes.Unimplemented, "method Session not implemented")
+}
+func (UnimplementedIdempotencyServiceServer) GetTopology(context.Context, *GetTopologyRequest) (*GetTopologyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetTopology not implemented")
 }
 func (UnimplementedIdempotencyServiceServer) mustEmbedUnimplementedIdempotencyServiceServer() {}
 func (UnimplementedIdempotencyServiceServer) testEmbeddedByValue()                            {}
@@ -336,6 +356,24 @@ func _IdempotencyService_Session_Handler(srv interface{}, stream grpc.ServerStre
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type IdempotencyService_SessionServer = grpc.BidiStreamingServer[SessionRequest, SessionResponse]
 
+func _IdempotencyService_GetTopology_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetTopologyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(IdempotencyServiceServer).GetTopology(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: IdempotencyService_GetTopology_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(IdempotencyServiceServer).GetTopology(ctx, req.(*GetTopologyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // IdempotencyService_ServiceDesc is the grpc.ServiceDesc for IdempotencyService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -362,6 +400,10 @@ var IdempotencyService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Lookup",
 			Handler:    _IdempotencyService_Lookup_Handler,
+		},
+		{
+			MethodName: "GetTopology",
+			Handler:    _IdempotencyService_GetTopology_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -240,6 +240,62 @@ func (EventKind) EnumDescriptor() ([]byte, []int) {
 	return file_idemd_v1_types_proto_rawDescGZIP(), []int{3}
 }
 
+// MovePhase is a step of a move to another home.
+type MovePhase int32
+
+const (
+	MovePhase_MOVE_PHASE_UNSPECIFIED MovePhase = 0
+	// Nothing is granted. Repeats are answered, holders may renew, complete and release.
+	MovePhase_MOVE_PHASE_FROZEN MovePhase = 1
+	// Nothing changes. Repeats are answered. Records are copied.
+	MovePhase_MOVE_PHASE_SEALED MovePhase = 2
+	// The new home serves. The old ones forget.
+	MovePhase_MOVE_PHASE_FLIPPED MovePhase = 3
+)
+
+// Enum value maps for MovePhase.
+var (
+	MovePhase_name = map[int32]string{
+		0: "MOVE_PHASE_UNSPECIFIED",
+		1: "MOVE_PHASE_FROZEN",
+		2: "MOVE_PHASE_SEALED",
+		3: "MOVE_PHASE_FLIPPED",
+	}
+	MovePhase_value = map[string]int32{
+		"MOVE_PHASE_UNSPECIFIED": 0,
+		"MOVE_PHASE_FROZEN":      1,
+		"MOVE_PHASE_SEALED":      2,
+		"MOVE_PHASE_FLIPPED":     3,
+	}
+)
+
+func (x MovePhase) Enum() *MovePhase {
+	p := new(MovePhase)
+	*p = x
+	return p
+}
+
+func (x MovePhase) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (MovePhase) Descriptor() protoreflect.EnumDescriptor {
+	return file_idemd_v1_types_proto_enumTypes[4].Descriptor()
+}
+
+func (MovePhase) Type() protoreflect.EnumType {
+	return &file_idemd_v1_types_proto_enumTypes[4]
+}
+
+func (x MovePhase) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use MovePhase.Descriptor instead.
+func (MovePhase) EnumDescriptor() ([]byte, []int) {
+	return file_idemd_v1_types_proto_rawDescGZIP(), []int{4}
+}
+
 // Key identifies one intent. All four fields are identity, byte for byte: nothing is
 // case-folded, trimmed or Unicode-normalised.
 type Key struct {
@@ -836,6 +892,152 @@ func (x *Event) GetOutcomeSize() int32 {
 	return 0
 }
 
+// Served says who answered. Absent where there are no regions.
+type Served struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The region in which the key lives.
+	HomeRegion string `protobuf:"bytes,1,opt,name=home_region,json=homeRegion,proto3" json:"home_region,omitempty"`
+	// The server that was asked sent it on to the home. A client that learns the topology
+	// (GetTopology) goes there itself.
+	Forwarded bool `protobuf:"varint,2,opt,name=forwarded,proto3" json:"forwarded,omitempty"`
+	// Of the placement by which the home was found.
+	Epoch         int64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Served) Reset() {
+	*x = Served{}
+	mi := &file_idemd_v1_types_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Served) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Served) ProtoMessage() {}
+
+func (x *Served) ProtoReflect() protoreflect.Message {
+	mi := &file_idemd_v1_types_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Served.ProtoReflect.Descriptor instead.
+func (*Served) Descriptor() ([]byte, []int) {
+	return file_idemd_v1_types_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Served) GetHomeRegion() string {
+	if x != nil {
+		return x.HomeRegion
+	}
+	return ""
+}
+
+func (x *Served) GetForwarded() bool {
+	if x != nil {
+		return x.Forwarded
+	}
+	return false
+}
+
+func (x *Served) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+// Placement says where the keys of a namespace live.
+type Placement struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Grows whenever a key may have got another home.
+	Epoch int64 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Grows with every change, steps of a move included.
+	Revision int64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// `fixed REGION`, `prefix PREFIX=REGION ... *=REGION` or `spread REGION ...`.
+	Rule string `protobuf:"bytes,3,opt,name=rule,proto3" json:"rule,omitempty"`
+	// The region that the namespace is on its way to, if move_phase is given.
+	MoveTo        string    `protobuf:"bytes,4,opt,name=move_to,json=moveTo,proto3" json:"move_to,omitempty"`
+	MovePhase     MovePhase `protobuf:"varint,5,opt,name=move_phase,json=movePhase,proto3,enum=idemd.v1.MovePhase" json:"move_phase,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Placement) Reset() {
+	*x = Placement{}
+	mi := &file_idemd_v1_types_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Placement) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Placement) ProtoMessage() {}
+
+func (x *Placement) ProtoReflect() protoreflect.Message {
+	mi := &file_idemd_v1_types_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Placement.ProtoReflect.Descriptor instead.
+func (*Placement) Descriptor() ([]byte, []int) {
+	return file_idemd_v1_types_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Placement) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Placement) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *Placement) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *Placement) GetMoveTo() string {
+	if x != nil {
+		return x.MoveTo
+	}
+	return ""
+}
+
+func (x *Placement) GetMovePhase() MovePhase {
+	if x != nil {
+		return x.MovePhase
+	}
+	return MovePhase_MOVE_PHASE_UNSPECIFIED
+}
+
 var File_idemd_v1_types_proto protoreflect.FileDescriptor
 
 const file_idemd_v1_types_proto_rawDesc = "" +
@@ -893,7 +1095,19 @@ const file_idemd_v1_types_proto_rawDesc = "" +
 	"\x06reason\x18\b \x01(\tR\x06reason\x12%\n" +
 	"\x0eoutcome_digest\x18\t \x01(\fR\routcomeDigest\x12!\n" +
 	"\foutcome_size\x18\n" +
-	" \x01(\x05R\voutcomeSize*]\n" +
+	" \x01(\x05R\voutcomeSize\"]\n" +
+	"\x06Served\x12\x1f\n" +
+	"\vhome_region\x18\x01 \x01(\tR\n" +
+	"homeRegion\x12\x1c\n" +
+	"\tforwarded\x18\x02 \x01(\bR\tforwarded\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x03R\x05epoch\"\x9e\x01\n" +
+	"\tPlacement\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x03R\x05epoch\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x12\n" +
+	"\x04rule\x18\x03 \x01(\tR\x04rule\x12\x17\n" +
+	"\amove_to\x18\x04 \x01(\tR\x06moveTo\x122\n" +
+	"\n" +
+	"move_phase\x18\x05 \x01(\x0e2\x13.idemd.v1.MovePhaseR\tmovePhase*]\n" +
 	"\vLapsePolicy\x12\x1c\n" +
 	"\x18LAPSE_POLICY_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15LAPSE_POLICY_TAKEOVER\x10\x01\x12\x15\n" +
@@ -912,7 +1126,12 @@ const file_idemd_v1_types_proto_rawDesc = "" +
 	"\x13EVENT_KIND_TAKEOVER\x10\x01\x12\x1b\n" +
 	"\x17EVENT_KIND_LATE_OUTCOME\x10\x02\x12\x17\n" +
 	"\x13EVENT_KIND_RESOLVED\x10\x03\x12\x1d\n" +
-	"\x19EVENT_KIND_FORCE_RELEASED\x10\x04B/Z-github.com/idemd/idemd/proto/idemd/v1;idemdv1b\x06proto3"
+	"\x19EVENT_KIND_FORCE_RELEASED\x10\x04*m\n" +
+	"\tMovePhase\x12\x1a\n" +
+	"\x16MOVE_PHASE_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11MOVE_PHASE_FROZEN\x10\x01\x12\x15\n" +
+	"\x11MOVE_PHASE_SEALED\x10\x02\x12\x16\n" +
+	"\x12MOVE_PHASE_FLIPPED\x10\x03B/Z-github.com/idemd/idemd/proto/idemd/v1;idemdv1b\x06proto3"
 
 var (
 	file_idemd_v1_types_proto_rawDescOnce sync.Once
@@ -926,45 +1145,49 @@ func file_idemd_v1_types_proto_rawDescGZIP() []byte {
 	return file_idemd_v1_types_proto_rawDescData
 }
 
-var file_idemd_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_idemd_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_idemd_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_idemd_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_idemd_v1_types_proto_goTypes = []any{
 	(LapsePolicy)(0),              // 0: idemd.v1.LapsePolicy
 	(Effect)(0),                   // 1: idemd.v1.Effect
 	(State)(0),                    // 2: idemd.v1.State
 	(EventKind)(0),                // 3: idemd.v1.EventKind
-	(*Key)(nil),                   // 4: idemd.v1.Key
-	(*Fingerprint)(nil),           // 5: idemd.v1.Fingerprint
-	(*Outcome)(nil),               // 6: idemd.v1.Outcome
-	(*MetadataEntry)(nil),         // 7: idemd.v1.MetadataEntry
-	(*Record)(nil),                // 8: idemd.v1.Record
-	(*Event)(nil),                 // 9: idemd.v1.Event
-	(*timestamppb.Timestamp)(nil), // 10: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 11: google.protobuf.Duration
+	(MovePhase)(0),                // 4: idemd.v1.MovePhase
+	(*Key)(nil),                   // 5: idemd.v1.Key
+	(*Fingerprint)(nil),           // 6: idemd.v1.Fingerprint
+	(*Outcome)(nil),               // 7: idemd.v1.Outcome
+	(*MetadataEntry)(nil),         // 8: idemd.v1.MetadataEntry
+	(*Record)(nil),                // 9: idemd.v1.Record
+	(*Event)(nil),                 // 10: idemd.v1.Event
+	(*Served)(nil),                // 11: idemd.v1.Served
+	(*Placement)(nil),             // 12: idemd.v1.Placement
+	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 14: google.protobuf.Duration
 }
 var file_idemd_v1_types_proto_depIdxs = []int32{
-	7,  // 0: idemd.v1.Outcome.header:type_name -> idemd.v1.MetadataEntry
-	7,  // 1: idemd.v1.Outcome.trailer:type_name -> idemd.v1.MetadataEntry
-	4,  // 2: idemd.v1.Record.key:type_name -> idemd.v1.Key
+	8,  // 0: idemd.v1.Outcome.header:type_name -> idemd.v1.MetadataEntry
+	8,  // 1: idemd.v1.Outcome.trailer:type_name -> idemd.v1.MetadataEntry
+	5,  // 2: idemd.v1.Record.key:type_name -> idemd.v1.Key
 	2,  // 3: idemd.v1.Record.state:type_name -> idemd.v1.State
-	5,  // 4: idemd.v1.Record.fingerprint:type_name -> idemd.v1.Fingerprint
-	10, // 5: idemd.v1.Record.granted_at:type_name -> google.protobuf.Timestamp
-	10, // 6: idemd.v1.Record.lease_expires_at:type_name -> google.protobuf.Timestamp
-	10, // 7: idemd.v1.Record.attempt_limit:type_name -> google.protobuf.Timestamp
-	10, // 8: idemd.v1.Record.ended_at:type_name -> google.protobuf.Timestamp
-	10, // 9: idemd.v1.Record.expires_at:type_name -> google.protobuf.Timestamp
+	6,  // 4: idemd.v1.Record.fingerprint:type_name -> idemd.v1.Fingerprint
+	13, // 5: idemd.v1.Record.granted_at:type_name -> google.protobuf.Timestamp
+	13, // 6: idemd.v1.Record.lease_expires_at:type_name -> google.protobuf.Timestamp
+	13, // 7: idemd.v1.Record.attempt_limit:type_name -> google.protobuf.Timestamp
+	13, // 8: idemd.v1.Record.ended_at:type_name -> google.protobuf.Timestamp
+	13, // 9: idemd.v1.Record.expires_at:type_name -> google.protobuf.Timestamp
 	0,  // 10: idemd.v1.Record.lapse_policy:type_name -> idemd.v1.LapsePolicy
-	11, // 11: idemd.v1.Record.retention:type_name -> google.protobuf.Duration
+	14, // 11: idemd.v1.Record.retention:type_name -> google.protobuf.Duration
 	1,  // 12: idemd.v1.Record.released_with:type_name -> idemd.v1.Effect
-	6,  // 13: idemd.v1.Record.outcome:type_name -> idemd.v1.Outcome
-	10, // 14: idemd.v1.Event.at:type_name -> google.protobuf.Timestamp
+	7,  // 13: idemd.v1.Record.outcome:type_name -> idemd.v1.Outcome
+	13, // 14: idemd.v1.Event.at:type_name -> google.protobuf.Timestamp
 	3,  // 15: idemd.v1.Event.kind:type_name -> idemd.v1.EventKind
-	6,  // 16: idemd.v1.Event.outcome:type_name -> idemd.v1.Outcome
-	17, // [17:17] is the sub-list for method output_type
-	17, // [17:17] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	7,  // 16: idemd.v1.Event.outcome:type_name -> idemd.v1.Outcome
+	4,  // 17: idemd.v1.Placement.move_phase:type_name -> idemd.v1.MovePhase
+	18, // [18:18] is the sub-list for method output_type
+	18, // [18:18] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_idemd_v1_types_proto_init() }
@@ -977,8 +1200,8 @@ func file_idemd_v1_types_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_idemd_v1_types_proto_rawDesc), len(file_idemd_v1_types_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   6,
+			NumEnums:      5,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

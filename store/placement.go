@@ -1,0 +1,160 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Placement says where the keys of a namespace live. Stores keep it and refuse what was sent
+// by another one; what Rule means is package placement's business. The zero Placement is
+// that of a store that serves one region alone.
+type Placement struct {
+	// Epoch grows whenever a key may have got another home. What is sent under another epoch
+	// than the stored one is refused with ErrWrongRegion: it may have been sent by yesterday's
+	// map. Zero: never placed.
+	Epoch int64
+	// Revision grows with every change of the placement, those that leave homes as they are
+	// included. Of two placements the one with the higher revision is in force.
+	Revision int64
+	// Rule says which region is the home of which key. At most MaxRuleBytes.
+	Rule string
+	// Move is the move that is under way, if Phase is not zero.
+	Move Move
+}
+
+// Move is how far a namespace has got on its way to another home.
+type Move struct {
+	To    string // the region
+	Phase MovePhase
+}
+
+// MovePhase is a step of a move.
+type MovePhase uint8
+
+// The phases of a move.
+const (
+	// MoveFrozen: nothing is granted. Repeats are answered, and whoever holds a lease may
+	// renew it, complete and release.
+	MoveFrozen MovePhase = iota + 1
+	// MoveSealed: no record changes. Repeats are answered. Records are copied.
+	MoveSealed
+	// MoveFlipped: the epoch has grown, and the new home serves. The old ones forget.
+	MoveFlipped
+)
+
+// MaxRuleBytes is how long [Placement.Rule] may be.
+const MaxRuleBytes = 4096
+
+// Placed is what PlaceNamespace did.
+type Placed struct {
+	Namespace Namespace
+	// Now is the store's clock. From InForce on, which may be later, no process that serves
+	// the store acts by an older placement.
+	Now, InForce time.Time
+}
+
+// Placements keeps where namespaces live, and lets their records be carried from one store to
+// another. Errors and durability are as for [Store].
+type Placements interface {
+	// PlaceNamespace replaces the placement of a namespace. One whose revision is not above
+	// the stored one's is refused with ErrWrongRegion, unless it is the stored one: then
+	// nothing changes.
+	PlaceNamespace(ctx context.Context, namespace string, p Placement) (Placed, error)
+	// ImportRecords stores records with their events as they are, in the place of stored ones
+	// with a lower fence; others stay. All are of the namespace, which is sealed at the
+	// revision; else ErrWrongRegion, and nothing is stored.
+	ImportRecords(ctx context.Context, namespace string, revision int64, records []Inspection) error
+	// ForgetRecords removes records of the namespace, live and expired ones, and reports
+	// whether there may be more. It is sealed or flipped at the revision, else ErrWrongRegion.
+	// One call does a bounded part of the work.
+	ForgetRecords(ctx context.Context, namespace string, revision int64) (more bool, err error)
+}
+
+// Validate checks a placement that is to be stored.
+func (p *Placement) Validate() error {
+	moving := p.Move.Phase != 0
+	switch {
+	case p.Epoch < 1 || p.Revision < p.Epoch:
+		return invalid("a placement has an epoch of 1 or more and a revision that is not below it, not %d and %d", p.Epoch, p.Revision)
+	case p.Rule == "" || len(p.Rule) > MaxRuleBytes:
+		return invalid("the rule of a placement has 1 to %d bytes, not %d", MaxRuleBytes, len(p.Rule))
+	case p.Move.Phase > MoveFlipped:
+		return invalid("the phase of a move is not one of FROZEN, SEALED and FLIPPED")
+	case moving != (p.Move.To != ""):
+		return invalid("a move has both a phase and a region to go to")
+	}
+	return firstError(validateText("rule", p.Rule, MaxRuleBytes), validateText("region", p.Move.To, MaxEntityBytes))
+}
+
+// Place returns the namespace with p in the place of its placement.
+func (n Namespace) Place(p Placement) (Namespace, error) {
+	if err := p.Validate(); err != nil {
+		return Namespace{}, err
+	}
+	old := n.Placement
+	if p != old && (p.Revision <= old.Revision || p.Epoch < old.Epoch) {
+		return Namespace{}, Refuse(ErrWrongRegion, fmt.Sprintf(
+			"the placement of namespace %q has revision %d and epoch %d here; one with %d and %d cannot follow it",
+			n.Name, old.Revision, old.Epoch, p.Revision, p.Epoch))
+	}
+	n.Placement = p
+	return n, nil
+}
+
+// CheckMove refuses what belongs to another revision, or to no move in one of the phases.
+func (n *Namespace) CheckMove(revision int64, phases ...MovePhase) error {
+	if n.Placement.Revision == revision {
+		for _, phase := range phases {
+			if n.Placement.Move.Phase == phase {
+				return nil
+			}
+		}
+	}
+	return Refuse(ErrWrongRegion, fmt.Sprintf(
+		"the placement of namespace %q has revision %d here, and its move is not at this step of revision %d", n.Name, n.Placement.Revision, revision))
+}
+
+// CheckImport refuses a record that cannot have been stored in the namespace.
+func (n *Namespace) CheckImport(in Inspection) error {
+	rec := in.Record
+	switch {
+	case rec == nil:
+		return invalid("a record is missing")
+	case rec.Key.Namespace != n.Name:
+		return invalid("a record of namespace %q cannot be stored in %q", rec.Key.Namespace, n.Name)
+	case rec.State < StateInProgress || rec.State > StateReleased || rec.Fence < 1:
+		return invalid("a record has no state or no fence")
+	case (rec.State == StateCompleted) != (rec.Outcome != nil):
+		return invalid("a record has an outcome if it is completed, and only then")
+	case rec.Outcome != nil && rec.Outcome.Digest() != rec.OutcomeDigest:
+		return Refuse(ErrRecordCorrupt, "the outcome of a record differs from its digest")
+	}
+	return rec.Key.Validate()
+}
+
+// checkPlaced refuses what was sent under another epoch.
+func (n *Namespace) checkPlaced(epoch int64) error {
+	switch own := n.Placement.Epoch; {
+	case epoch == own:
+		return nil
+	case epoch == 0:
+		return Refuse(ErrWrongRegion, fmt.Sprintf(
+			"namespace %q is placed among regions, and this server knows of none: serve the store with its topology", n.Name))
+	default:
+		return Refuse(ErrWrongRegion, fmt.Sprintf("namespace %q is placed by epoch %d here, and this was sent by epoch %d", n.Name, own, epoch))
+	}
+}
+
+// stops reports whether nothing is granted.
+func (m Move) stops() bool { return m.Phase == MoveFrozen || m.Phase == MoveSealed }
+
+// moveHint is when it is worth to ask again while a namespace moves.
+const moveHint = time.Second
+
+func (n *Namespace) moving() error {
+	return &Error{
+		Sentinel: ErrUnavailable, RetryAfter: moveHint,
+		Detail: fmt.Sprintf("namespace %q is on its way to region %q; nothing was done; send it again", n.Name, n.Placement.Move.To),
+	}
+}
