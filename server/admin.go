@@ -2,8 +2,12 @@ package server
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 
 	pb "github.com/idemd/idemd/proto/idemd/v1"
+	"github.com/idemd/idemd/server/identity"
 	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/storepb"
 )
@@ -12,8 +16,9 @@ import (
 // interceptors turn them into statuses.
 type adminService struct {
 	pb.UnimplementedAdminServiceServer
-	backend store.Backend
-	metrics *Metrics
+	backend    store.Backend
+	metrics    *Metrics
+	authorizer *identity.Authorizer
 }
 
 // ListRecords implements the AdminService.
@@ -42,7 +47,11 @@ func inspectedKey(m *pb.InspectRecordRequest) (store.Key, error) {
 
 // Resolve implements the AdminService.
 func (s *adminService) Resolve(ctx context.Context, m *pb.ResolveRequest) (*pb.ResolveResponse, error) {
-	req, err := accept(s.metrics, opResolve, m, storepb.ResolveRequestFromProto)
+	req, err := accept(s.metrics, opResolve, m, func(m *pb.ResolveRequest) (store.ResolveRequest, error) {
+		req, err := storepb.ResolveRequestFromProto(m)
+		req.Actor = actorOf(ctx, req.Actor)
+		return req, err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +63,11 @@ func (s *adminService) Resolve(ctx context.Context, m *pb.ResolveRequest) (*pb.R
 
 // ForceRelease implements the AdminService.
 func (s *adminService) ForceRelease(ctx context.Context, m *pb.ForceReleaseRequest) (*pb.ForceReleaseResponse, error) {
-	req, err := accept(s.metrics, opForceRelease, m, storepb.ForceReleaseRequestFromProto)
+	req, err := accept(s.metrics, opForceRelease, m, func(m *pb.ForceReleaseRequest) (store.ForceReleaseRequest, error) {
+		req, err := storepb.ForceReleaseRequestFromProto(m)
+		req.Actor = actorOf(ctx, req.Actor)
+		return req, err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -62,6 +75,22 @@ func (s *adminService) ForceRelease(ctx context.Context, m *pb.ForceReleaseReque
 	return respond(rec, err, func(rec *store.Record) *pb.ForceReleaseResponse {
 		return &pb.ForceReleaseResponse{Record: settledToProto(rec)}
 	})
+}
+
+// actorOf is who is noted for what an operator does: the principal and, beside it, whom they say
+// they are. Where nobody is told apart, that alone.
+func actorOf(ctx context.Context, claimed string) string {
+	principal := principalOf(ctx)
+	room := store.MaxActorBytes - len(principal) - len(" ()")
+	switch {
+	case principal == "":
+		return claimed
+	case claimed == "" || claimed == principal || room <= 0:
+		return principal
+	case len(claimed) > room:
+		claimed = strings.ToValidUTF8(claimed[:room], "")
+	}
+	return fmt.Sprintf("%s (%s)", principal, claimed)
 }
 
 // settledToProto returns the message of a record that an operator has just settled or
@@ -121,9 +150,12 @@ func (s *adminService) UpdateNamespace(ctx context.Context, m *pb.UpdateNamespac
 	})
 }
 
-// ListNamespaces implements the AdminService.
+// ListNamespaces implements the AdminService. It shows an operator their own.
 func (s *adminService) ListNamespaces(ctx context.Context, _ *pb.ListNamespacesRequest) (*pb.ListNamespacesResponse, error) {
 	list, err := s.backend.ListNamespaces(ctx)
+	list = slices.DeleteFunc(slices.Clone(list), func(ns store.Namespace) bool {
+		return s.authorizer.Authorize(principalOf(ctx), identity.Operator, ns.Name) != nil
+	})
 	return respond(list, err, func(list []store.Namespace) *pb.ListNamespacesResponse {
 		return &pb.ListNamespacesResponse{Namespaces: storepb.NamespacesToProto(list)}
 	})

@@ -2,29 +2,72 @@ package server
 
 import (
 	"encoding/json"
+	"errors"
+	"log/slog"
 	"net/http"
+	"net/netip"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/idemd/idemd/server/identity"
+	"github.com/idemd/idemd/store"
 )
 
 // newAdminHTTP is the server of the admin listener. It has /metrics and /healthz, and
-// nothing else: no profiles, no variables. A slow reader or writer is cut off.
-func newAdminHTTP(h *health, registry Registry) *http.Server {
+// nothing else: no profiles, no variables. A slow reader or writer is cut off. Health is for
+// anybody, metrics are for operators.
+func newAdminHTTP(h *health, registry Registry, c *calls) *http.Server {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{
+	mux.Handle("GET /metrics", c.operatorsOnly(promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		MaxRequestsInFlight: 4,
 		Timeout:             10 * time.Second,
-	}))
+	})))
 	mux.HandleFunc("GET /healthz", h.serveHTTP)
 	return &http.Server{
 		Handler:           mux,
+		ErrorLog:          slog.NewLogLogger(c.logger.Handler(), slog.LevelDebug), // handshakes that failed
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      20 * time.Second,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    8 << 10,
 	}
+}
+
+// operatorsOnly lets in who is an operator of any namespace, where callers are told apart.
+func (c *calls) operatorsOnly(next http.Handler) http.Handler {
+	if !c.identity.Identifies() {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		principal, err := c.identity.Authenticate(c.credentialsOfHTTP(r))
+		if err == nil {
+			err = c.identity.Authorizer().AuthorizeAny(string(principal), identity.Operator)
+		}
+		if err == nil {
+			next.ServeHTTP(w, r)
+			return
+		}
+		code := http.StatusForbidden
+		if errors.Is(err, store.ErrUnauthenticated) {
+			code = http.StatusUnauthorized
+			w.Header().Set("WWW-Authenticate", "Bearer")
+		}
+		c.refused(r.Context(), nil, "GET /metrics", statusOf(err), err)
+		http.Error(w, err.Error(), code)
+	})
+}
+
+// credentialsOfHTTP is what a request brings along.
+func (c *calls) credentialsOfHTTP(r *http.Request) (of identity.Credentials) {
+	if r.TLS != nil {
+		of = c.identity.OfTLS(r.TLS)
+	} else if addr, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || addr.Addr().Unmap().IsLoopback() {
+		of.Private = true // what is not TCP does not leave the machine
+	}
+	of.Authorization = r.Header.Values("Authorization")
+	return of
 }
 
 // serveHTTP asks the store now: 200 {"status":"serving"}, or 503 with what is wrong. The

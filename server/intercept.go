@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path"
 	"runtime/debug"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "github.com/idemd/idemd/proto/idemd/v1"
+	"github.com/idemd/idemd/server/identity"
 	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/storepb"
 )
@@ -27,13 +29,14 @@ import (
 // its digest. It does not hold the text of a refusal either, which may quote the caller.
 // Nothing is prepared for a line that is not written: calls that were answered are logged
 // at debug, refusals at info, and what an operator should look at at warn and error. While
-// the store is away every call is refused: of those one line a second for each method is
-// written.
+// the store is away every call is refused, and so may be those of somebody who is not known:
+// of those one line a second for each method is written.
 type calls struct {
 	logger   *slog.Logger
 	metrics  *Metrics
-	draining <-chan struct{} // closed when the drain begins
-	away     quiet           // lines about a store that is away
+	identity *identity.Authority // nil: nobody is told apart, and everything allowed
+	draining <-chan struct{}     // closed when the drain begins
+	often    quiet               // lines that many calls may cause
 }
 
 func (c *calls) options() []grpc.ServerOption {
@@ -58,6 +61,10 @@ func (c *calls) interceptor() grpc.UnaryServerInterceptor {
 }
 
 func (c *calls) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	ctx, err := c.admit(ctx, info.FullMethod, req)
+	if err != nil {
+		return nil, c.notAdmitted(ctx, req, info.FullMethod, err)
+	}
 	resp, err := handler(ctx, req)
 	if err == nil {
 		c.answered(ctx, req, info.FullMethod)
@@ -69,6 +76,10 @@ func (c *calls) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 }
 
 func (c *calls) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	ss, err := c.admitStream(ss, info.FullMethod)
+	if err != nil {
+		return c.notAdmitted(ss.Context(), nil, info.FullMethod, err)
+	}
 	if info.IsClientStream && info.FullMethod != pb.IdempotencyService_Session_FullMethodName {
 		handler = c.untilDrain(handler)
 	}
@@ -76,6 +87,21 @@ func (c *calls) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInf
 		return statusOf(err).Err()
 	}
 	return nil
+}
+
+func (c *calls) notAdmitted(ctx context.Context, req any, method string, err error) error {
+	return c.notCarriedOut(ctx, operationOf(path.Base(method)), req, method, err)
+}
+
+// notCarriedOut counts, logs and returns the refusal of a call that did not come so far as to be
+// carried out.
+func (c *calls) notCarriedOut(ctx context.Context, op operation, req any, method string, err error) error {
+	if op < operations { // what is not about keys or for operators is not counted
+		c.metrics.refused(op, "", err)
+	}
+	st := statusOf(err)
+	c.refused(ctx, req, method, st, err)
+	return st.Err()
 }
 
 // untilDrain ends a stream when the drain begins: one that is read from, like reflection's,
@@ -151,9 +177,9 @@ func (c *calls) refused(ctx context.Context, req any, method string, st *status.
 		return
 	}
 	held := 0
-	if st.Code() == codes.Unavailable {
+	if st.Code() == codes.Unavailable || st.Code() == codes.Unauthenticated {
 		var ok bool
-		if held, ok = c.away.pass(method, time.Now()); !ok {
+		if held, ok = c.often.pass(st.Code().String()+method, time.Now()); !ok {
 			return
 		}
 	}
@@ -195,8 +221,11 @@ func causeOf(err error) error {
 
 // about says which call a line is about.
 func about(ctx context.Context, req any, method string) []slog.Attr {
-	attrs := make([]slog.Attr, 0, 8)
+	attrs := make([]slog.Attr, 0, 9)
 	attrs = append(attrs, slog.String("method", method), slog.Duration("duration", heldUntil(ctx, time.Now())))
+	if principal, ok := identity.FromContext(ctx); ok {
+		attrs = append(attrs, slog.String("principal", string(principal)))
+	}
 	key := keyOf(req)
 	if key.Validate() != nil { // none, or one whose parts may be anything
 		return attrs

@@ -32,6 +32,8 @@ type Registry interface {
 //	                                             claims are refused
 //	panics_total                                 calls that panicked
 //	refused_connections_total                    connections closed because too many were open
+//	file_stale{file}                             1 while the file that is there (tls, tokens,
+//	                                             policy) is no good and the one before in force
 //
 // Lapses are the answers granted_takeover, unresolved and lapsed; late outcomes are the
 // answers STALE_FENCE, STALE_ATTEMPT and ATTEMPT_TOO_LONG of the operation complete.

@@ -53,11 +53,8 @@ func (c *calls) read(ctx context.Context, op operation, m any, receive func(any)
 
 // unread counts, logs and returns the refusal of a request that was not read.
 func (c *calls) unread(ctx context.Context, op operation, err error) error {
-	c.metrics.refused(op, "", err)
-	st := storepb.ToStatus(err)
 	method, _ := grpc.Method(ctx)
-	c.refused(ctx, nil, method, st, err)
-	return st.Err()
+	return c.notCarriedOut(ctx, op, nil, method, err)
 }
 
 // frame is a message to be read, and what was wrong with it.
@@ -81,7 +78,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// operationOf is the operation of a method.
+// operationOf is the operation of a method; none of the operations if it has none.
 func operationOf(method string) operation {
 	return operation(slices.IndexFunc(operationNames[:], func(name string) bool {
 		return strings.EqualFold(strings.ReplaceAll(name, "_", ""), method)
@@ -91,7 +88,11 @@ func operationOf(method string) operation {
 // unknownMethod answers calls of what is not served, with gRPC's code and a reason.
 func unknownMethod(_ any, ss grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(ss)
-	return unimplemented(fmt.Sprintf("%q is not served here", method)).Err()
+	return notServed(method).Err()
+}
+
+func notServed(method string) *status.Status {
+	return unimplemented(fmt.Sprintf("%q is not served here", method))
 }
 
 func unimplemented(text string) *status.Status {

@@ -2,12 +2,15 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,6 +19,7 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	pb "github.com/idemd/idemd/proto/idemd/v1"
+	"github.com/idemd/idemd/server/identity"
 	"github.com/idemd/idemd/store"
 )
 
@@ -30,10 +34,14 @@ type Config struct {
 	// Logger gets a line per refusal, per operator's action and, at debug, per call. Nil:
 	// slog.Default().
 	Logger *slog.Logger
+	// Identity gives TLS, says who callers are and what they may do; the server has its files
+	// read again. Nil: plain text, and everything is allowed.
+	Identity *identity.Authority
 	// Notice is what an operator should see to though the server serves; /healthz says it
 	// until it is empty. Nil: there is never any.
 	Notice func() string
-	// AllowInsecure permits listeners that other machines can reach. See [CheckListenAddr].
+	// AllowInsecure permits listeners that other machines can reach also without TLS and a
+	// policy. See [CheckListenAddr].
 	AllowInsecure bool
 }
 
@@ -51,6 +59,7 @@ type Server struct {
 	draining   context.Context // ends when Shutdown begins
 	startDrain context.CancelFunc
 	serving    atomic.Bool
+	watching   sync.WaitGroup // the files of Identity
 }
 
 // New returns a server that does not listen yet. Shutdown must be called also if it never
@@ -69,14 +78,47 @@ func New(config Config) (*Server, error) {
 		}
 		config.Metrics = metrics
 	}
-	s := &Server{config: config, health: newHealth(config.Backend, config.Notice)}
+	if err := config.Metrics.watch(config.Identity); err != nil {
+		return nil, err
+	}
+	s := &Server{config: config, health: newHealth(config.Backend, notices(config.Notice, config.Identity))}
 	s.draining, s.startDrain = context.WithCancel(context.Background())
-	s.admin = newAdminHTTP(s.health, config.Metrics.registry)
-	s.calls = &calls{logger: config.Logger, metrics: config.Metrics, draining: s.draining.Done()}
-	s.grpc = grpc.NewServer(slices.Concat(limits(), s.calls.options(), []grpc.ServerOption{grpc.InTapHandle(received)})...)
+	s.calls = &calls{logger: config.Logger, metrics: config.Metrics, identity: config.Identity, draining: s.draining.Done()}
+	s.admin = newAdminHTTP(s.health, config.Metrics.registry, s.calls)
+	s.grpc = grpc.NewServer(slices.Concat(limits(), s.calls.options(), s.security(), []grpc.ServerOption{grpc.InTapHandle(received)})...)
+	if config.Identity != nil {
+		s.watching.Go(func() { config.Identity.Run(s.draining) })
+	}
 	s.stack()
 	s.register()
 	return s, nil
+}
+
+// security is the TLS of gRPC, if there is any.
+func (s *Server) security() []grpc.ServerOption {
+	if !s.config.Identity.Encrypts() {
+		return nil
+	}
+	return []grpc.ServerOption{grpc.Creds(s.config.Identity.TransportCredentials())}
+}
+
+// mayServeAfar reports whether listeners that other machines can reach are permitted.
+func (s *Server) mayServeAfar() bool {
+	return s.config.AllowInsecure || s.config.Identity.Encrypts() && s.config.Identity.Identifies()
+}
+
+// notices joins what an operator should see to.
+func notices(of func() string, files *identity.Authority) func() string {
+	if files == nil {
+		return of
+	}
+	return func() string {
+		notice := files.Notice()
+		if of == nil {
+			return notice
+		}
+		return strings.Trim(of()+"; "+notice, "; ")
+	}
 }
 
 // stack puts the parts of the server over the backend.
@@ -95,16 +137,16 @@ func (s *Server) keyService() *keyService {
 
 func (s *Server) register() {
 	s.grpc.RegisterService(s.calls.reading(pb.IdempotencyService_ServiceDesc), s.keyService())
-	s.grpc.RegisterService(s.calls.reading(pb.AdminService_ServiceDesc), &adminService{backend: s.top, metrics: s.config.Metrics})
+	s.grpc.RegisterService(s.calls.reading(pb.AdminService_ServiceDesc), &adminService{backend: s.top, metrics: s.config.Metrics, authorizer: s.config.Identity.Authorizer()})
 	healthpb.RegisterHealthServer(s.grpc, s.health)
 }
 
 // Serve answers gRPC calls until Shutdown, and then returns nil. It closes the listener.
 // A listener that other machines can reach is refused with [ErrInsecureAddress] unless
-// the configuration allows it. Server reflection, which lets grpcurl be used without the
+// there is TLS and a policy, or the configuration allows it. Server reflection, which lets grpcurl be used without the
 // .proto files, is served only on listeners that other machines cannot reach.
 func (s *Server) Serve(lis net.Listener) error {
-	if err := checkListener(lis, s.config.AllowInsecure); err != nil {
+	if err := checkListener(lis, s.mayServeAfar()); err != nil {
 		return errors.Join(err, lis.Close())
 	}
 	if !s.serving.CompareAndSwap(false, true) {
@@ -121,12 +163,17 @@ func (s *Server) Serve(lis net.Listener) error {
 }
 
 // ServeAdmin serves /metrics and /healthz until Shutdown, and then returns nil. It closes
-// the listener, and refuses the same ones as Serve.
+// the listener, and refuses the same ones as Serve. With TLS, if there is any, it speaks only
+// where other machines can connect.
 func (s *Server) ServeAdmin(lis net.Listener) error {
-	if err := checkListener(lis, s.config.AllowInsecure); err != nil {
+	if err := checkListener(lis, s.mayServeAfar()); err != nil {
 		return errors.Join(err, lis.Close())
 	}
-	err := s.admin.Serve(newDoor(lis, maxAdminConnections, s.config.Logger, s.config.Metrics))
+	entered := net.Listener(newDoor(lis, maxAdminConnections, s.config.Logger, s.config.Metrics))
+	if s.config.Identity.Encrypts() && !isLocal(lis) {
+		entered = tls.NewListener(entered, s.config.Identity.TLSConfig("http/1.1"))
+	}
+	err := s.admin.Serve(entered)
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
@@ -143,6 +190,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.waiter.Close()
 	s.startDrain()
 	err := s.drain(ctx)
+	s.watching.Wait()
 	s.health.close()
 	return errors.Join(err, s.admin.Close())
 }
