@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,9 +26,13 @@ const MaxReceiveBytes = 16 << 20
 // wait for the server: the first call does.
 //
 // Without options the connection is in plain text, which is allowed only to a loopback
-// address. To any other, pass grpc.WithTransportCredentials. Options of the caller's win
+// address. To any other, pass [TLSFiles] or grpc.WithTransportCredentials, and [BearerToken]
+// where a token says who asks. Options of the caller's win
 // over the defaults: pings on a silent connection with calls in flight every 30 s, and at
 // most 5 s between attempts to connect, so that calls succeed soon after a server is back.
+//
+// Where there are regions, the client learns from the server which they are and where keys
+// live, and connects to a key's home itself, with the same options; see [Client].
 func Dial(addr string, opts ...grpc.DialOption) (*Client, error) {
 	if err := checkTarget(addr); err != nil {
 		return nil, err
@@ -40,7 +45,8 @@ func Dial(addr string, opts ...grpc.DialOption) (*Client, error) {
 	if isLoopback(addr) {
 		defaults = append(defaults, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	}
-	conn, err := grpc.NewClient(addr, append(defaults, opts...)...)
+	opts = append(defaults, opts...)
+	conn, err := grpc.NewClient(addr, opts...)
 	if err != nil {
 		if !strings.Contains(addr, ":") {
 			err = errors.New("it has no port")
@@ -49,8 +55,19 @@ func Dial(addr string, opts ...grpc.DialOption) (*Client, error) {
 	}
 	c := New(conn)
 	c.conn = conn
+	if !slices.Contains(opts, NoRouting()) {
+		c.routes = newRoutes(c.keys, func(address string) (*grpc.ClientConn, error) {
+			return grpc.NewClient("dns:///"+address, opts...) // never what else gRPC could take an address for
+		})
+	}
 	return c, nil
 }
+
+// NoRouting is an option of [Dial] that keeps a client to the server that was dialled, which
+// sends on what lives in another region.
+func NoRouting() grpc.DialOption { return noRouting{} }
+
+type noRouting struct{ grpc.EmptyDialOption }
 
 // checkTarget refuses an address that gRPC would find wrong with the first call, or before
 // that in words about something else. gRPC's own targets, such as dns:///host, it leaves
@@ -59,6 +76,10 @@ func checkTarget(addr string) error {
 	if target, err := url.Parse(addr); err == nil && resolver.Get(target.Scheme) != nil || !strings.Contains(addr, ":") {
 		return nil
 	}
+	return checkHostPort(addr)
+}
+
+func checkHostPort(addr string) error {
 	_, port, err := net.SplitHostPort(addr)
 	if err == nil {
 		_, err = strconv.ParseUint(port, 10, 16)
@@ -78,9 +99,10 @@ func reconnect() backoff.Config {
 // isLoopback reports whether host:port names this machine, without asking DNS.
 func isLoopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
-		return false
-	}
+	return err == nil && isLoopbackHost(host)
+}
+
+func isLoopbackHost(host string) bool {
 	if host == "localhost" {
 		return true
 	}

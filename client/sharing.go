@@ -93,11 +93,23 @@ func share[Request, Response any](
 ) (*Response, error) {
 	if s := k.session(ctx); s != nil {
 		answer, err := s.ask(ctx, operation())
-		if !errors.Is(err, errNotSent) {
+		switch {
+		case errors.Is(err, errNotSent):
+		case isUnauthenticated(answer):
+			k.sessions.retire(s)
+		default:
 			return responseIn(answer, err, response)
 		}
 	}
 	return call(ctx, m)
+}
+
+// isUnauthenticated reports whether the credentials with which a session was opened do not count
+// any more. Nothing was done then, and a call, and the next session, have those of now.
+func isUnauthenticated(answer *pb.SessionAnswer) bool {
+	refused := &rpcstatus.Status{}
+	err := proto.Unmarshal(answer.GetStatus(), refused)
+	return err == nil && codes.Code(refused.GetCode()) == codes.Unauthenticated
 }
 
 // session returns the session to ask by; nil if there is none, or it is not for this context.
