@@ -36,6 +36,7 @@ type Client struct {
 	admin  pb.AdminServiceClient
 	budget retryBudget
 	conn   io.Closer // nil if the connection is the caller's
+	routes *routes   // nil: everything is asked by keys
 }
 
 var (
@@ -61,9 +62,31 @@ func (c *Client) Close() error {
 	if c.conn == nil {
 		return nil
 	}
+	if c.routes != nil {
+		c.routes.close()
+	}
 	err := c.conn.Close()
 	c.keys.sessions.running.Wait()
+	if c.routes != nil {
+		c.routes.running.Wait()
+	}
 	return err
+}
+
+// ask sends one operation on a key, and reads its answer.
+func ask[Request any, Response interface{ GetServed() *pb.Served }, Answer any](
+	ctx context.Context, c *Client, key store.Key,
+	method func(*keyCalls, context.Context, Request, ...grpc.CallOption) (Response, error),
+	request Request,
+	read func(Response) (Answer, error),
+) (Answer, error) {
+	return call(ctx, func(ctx context.Context, request Request, _ ...grpc.CallOption) (Response, error) {
+		by := func(keys *keyCalls) (Response, error) { return method(keys, ctx, request) }
+		if c.routes == nil {
+			return by(c.keys)
+		}
+		return routed(c.routes, key, by)
+	}, request, read)
 }
 
 // call sends one request and reads its answer.

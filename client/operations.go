@@ -14,7 +14,7 @@ func (c *Client) Claim(ctx context.Context, req store.ClaimRequest) (store.Claim
 		return store.ClaimAnswer{}, err
 	}
 	answer, later, err := retry(ctx, &c.budget, func() (store.ClaimAnswer, error) {
-		return call(ctx, c.keys.Claim, storepb.ClaimRequestToProto(req), storepb.ClaimAnswerFromProto)
+		return ask(ctx, c, req.Key, (*keyCalls).Claim, storepb.ClaimRequestToProto(req), storepb.ClaimAnswerFromProto)
 	})
 	if answer.Granted != nil {
 		answer.Granted.HeldFor += later // counts from when the caller sent it first
@@ -28,7 +28,7 @@ func (c *Client) Renew(ctx context.Context, req store.RenewRequest) (store.Renew
 		return store.RenewAnswer{}, err
 	}
 	answer, later, err := retry(ctx, &c.budget, func() (store.RenewAnswer, error) {
-		return call(ctx, c.keys.Renew, storepb.RenewRequestToProto(req), storepb.RenewAnswerFromProto)
+		return ask(ctx, c, req.Key, (*keyCalls).Renew, storepb.RenewRequestToProto(req), storepb.RenewAnswerFromProto)
 	})
 	answer.HeldFor += later // counts from when the caller sent it first
 	return answer, err
@@ -40,7 +40,7 @@ func (c *Client) Complete(ctx context.Context, req store.CompleteRequest) (store
 		return store.CompleteAnswer{}, err
 	}
 	answer, _, err := retry(ctx, &c.budget, func() (store.CompleteAnswer, error) {
-		return call(ctx, c.keys.Complete, storepb.CompleteRequestToProto(req), storepb.CompleteAnswerFromProto)
+		return ask(ctx, c, req.Key, (*keyCalls).Complete, storepb.CompleteRequestToProto(req), storepb.CompleteAnswerFromProto)
 	})
 	return answer, err
 }
@@ -51,7 +51,7 @@ func (c *Client) Release(ctx context.Context, req store.ReleaseRequest) (store.R
 		return store.ReleaseAnswer{}, err
 	}
 	answer, _, err := retry(ctx, &c.budget, func() (store.ReleaseAnswer, error) {
-		return call(ctx, c.keys.Release, storepb.ReleaseRequestToProto(req), storepb.ReleaseAnswerFromProto)
+		return ask(ctx, c, req.Key, (*keyCalls).Release, storepb.ReleaseRequestToProto(req), storepb.ReleaseAnswerFromProto)
 	})
 	return answer, err
 }
@@ -62,7 +62,7 @@ func (c *Client) Lookup(ctx context.Context, req store.LookupRequest) (store.Loo
 		return store.LookupAnswer{}, err
 	}
 	answer, _, err := retry(ctx, &c.budget, func() (store.LookupAnswer, error) {
-		return call(ctx, c.keys.Lookup, storepb.LookupRequestToProto(req), storepb.LookupAnswerFromProto)
+		return ask(ctx, c, req.Key, (*keyCalls).Lookup, storepb.LookupRequestToProto(req), storepb.LookupAnswerFromProto)
 	})
 	return answer, err
 }

@@ -184,7 +184,12 @@ func (p *sessions) cut(age time.Duration) {
 }
 
 func (p *sessions) failed() {
-	half := min(firstReopenPause<<min(p.failures, 10), maxReopenPause) / 2
+	p.notUntil = time.Now().Add(pauseAfter(p.failures, firstReopenPause, maxReopenPause))
 	p.failures++
-	p.notUntil = time.Now().Add(half + rand.N(half))
+}
+
+// pauseAfter is a random pause, about first, that doubles with the failures before.
+func pauseAfter(failures int, first, longest time.Duration) time.Duration {
+	half := min(first<<min(failures, 10), longest) / 2
+	return half + rand.N(half)
 }
