@@ -107,6 +107,9 @@ func share[Request, Response any](
 // isUnauthenticated reports whether the credentials with which a session was opened do not count
 // any more. Nothing was done then, and a call, and the next session, have those of now.
 func isUnauthenticated(answer *pb.SessionAnswer) bool {
+	if len(answer.GetStatus()) == 0 {
+		return false
+	}
 	refused := &rpcstatus.Status{}
 	err := proto.Unmarshal(answer.GetStatus(), refused)
 	return err == nil && codes.Code(refused.GetCode()) == codes.Unauthenticated

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/idemd/idemd/server"
+	"github.com/idemd/idemd/server/identity"
 	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/pebblestore"
 	"github.com/idemd/idemd/store/sqlstore"
@@ -25,6 +26,7 @@ type node struct {
 	listener net.Listener
 	admin    net.Listener // nil if there is none
 	store    closingStore // nil until it is open
+	identity *identity.Authority // nil: nobody is told apart
 	server   *server.Server
 	notice   func() string // nil, or what an operator should see to
 	commits  *commits
@@ -46,6 +48,9 @@ func startNode(s *session, c *serveCmd) (*node, error) {
 		s.tune()
 	}
 	n := &node{logger: c.newLogger(s), failed: make(chan error, 2)}
+	if err := n.loadIdentity(c); err != nil {
+		return nil, err
+	}
 	if err := n.listen(c); err != nil {
 		return nil, err
 	}
@@ -55,7 +60,7 @@ func startNode(s *session, c *serveCmd) (*node, error) {
 	}
 	if err == nil {
 		n.server, err = server.New(server.Config{
-			Backend: n.store, Metrics: metrics, Logger: n.logger, AllowInsecure: c.AllowInsecure, Notice: n.notice,
+			Backend: n.store, Metrics: metrics, Logger: n.logger, AllowInsecure: c.AllowInsecure, Notice: n.notice, Identity: n.identity,
 		})
 	}
 	if err != nil {
@@ -75,11 +80,11 @@ func (n *node) end(err error) {
 }
 
 func (n *node) listen(c *serveCmd) (err error) {
-	if err := checkAddr(c.GrpcAddr, c.AllowInsecure); err != nil {
+	if err := checkAddr(c.GrpcAddr, c.AllowInsecure || c.secure()); err != nil {
 		return usageError("--grpc-addr: %w", err)
 	}
 	if c.AdminAddr != "" {
-		if err := checkAddr(c.AdminAddr, c.AllowInsecure); err != nil {
+		if err := checkAddr(c.AdminAddr, c.AllowInsecure || c.secure()); err != nil {
 			return usageError("--admin-addr: %w", err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -14,7 +15,6 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -30,10 +30,11 @@ const defaultAddr = "127.0.0.1:7600"
 
 // remoteFlags are common to the subcommands that ask a server.
 type remoteFlags struct {
-	Addr          string `default:"127.0.0.1:7600" placeholder:"HOST:PORT" help:"Where the server listens (${default})."`
-	AllowInsecure bool   `help:"Send plain text to another machine, though there is no TLS."`
-	Timeout       span   `default:"10s" help:"How long to wait for the answer, beyond --wait (${default})."`
-	Output        string `short:"o" enum:"text,json" default:"text" help:"text, or json: the response in protojson."`
+	Addr            string `default:"127.0.0.1:7600" placeholder:"HOST:PORT" help:"Where the server listens (${default})."`
+	credentialFlags `embed:""`
+	AllowInsecure   bool   `help:"Send plain text to another machine."`
+	Timeout         span   `default:"10s" help:"How long to wait for the answer, beyond --wait (${default})."`
+	Output          string `short:"o" enum:"text,json" default:"text" help:"text, or json: the response in protojson."`
 }
 
 // What to do when there was no answer.
@@ -91,16 +92,19 @@ func (p *sentProbe) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.C
 func (p *sentProbe) HandleConn(context.Context, stats.ConnStats) {}
 
 func (f *remoteFlags) dial(opts ...grpc.DialOption) (*grpc.ClientConn, error) {
-	err := checkAddr(f.Addr, f.AllowInsecure)
+	err := checkAddr(f.Addr, f.AllowInsecure || f.CA != "")
 	switch {
 	case errors.Is(err, server.ErrInsecureAddress):
-		return nil, usageError("--addr %s: another machine, and plain text is all there is; allow it by name (--allow-insecure)", f.Addr)
+		return nil, usageError("--addr %s: another machine, to which only TLS goes; give --ca, or allow plain text by name (--allow-insecure)", f.Addr)
 	case err != nil:
 		return nil, usageError("--addr %q is not host:port, such as %s", f.Addr, defaultAddr)
 	}
-	conn, err := grpc.NewClient(f.Addr, append(opts,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(client.MaxReceiveBytes)))...)
+	shown, err := f.dialOptions(f.Addr)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := grpc.NewClient(f.Addr, slices.Concat(opts, shown, []grpc.DialOption{
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(client.MaxReceiveBytes))})...)
 	if err != nil {
 		return nil, usageError("--addr %q: %v", f.Addr, err)
 	}
@@ -118,7 +122,7 @@ func (f *remoteFlags) explain(err error, limit time.Duration) error {
 	}
 	switch st.Code() {
 	case codes.Unavailable:
-		err = fmt.Errorf("no answer from %s (is `idemd serve` running there?)", f.Addr)
+		err = fmt.Errorf("no answer from %s (is `idemd serve` running there?)%s", f.Addr, tlsTrouble(st.Message()))
 	case codes.DeadlineExceeded:
 		err = fmt.Errorf("no answer from %s within %v", f.Addr, span(limit))
 	case codes.Canceled:

@@ -28,8 +28,9 @@ type serveCmd struct {
 	AdminAddr     string  `default:"127.0.0.1:7601" placeholder:"HOST:PORT" help:"Where to serve /metrics and /healthz; empty: nowhere (${default})."`
 	DataDir       *string `placeholder:"DIR" help:"Directory of the embedded store, made if it does not exist (./idemd-data)."`
 	databaseFlags `embed:""`
-	StoreConns    *int   `placeholder:"N" help:"With --store: how many connections this process opens at most (four per core, at least 8)."`
-	AllowInsecure bool   `help:"Listen where other machines can connect, though there is no TLS: whoever reaches the port can claim and complete every key."`
+	StoreConns    *int `placeholder:"N" help:"With --store: how many connections this process opens at most (four per core, at least 8)."`
+	identityFlags `embed:""`
+	AllowInsecure bool   `help:"Listen where other machines can connect also without TLS and a policy: whoever reaches the port can claim and complete every key."`
 	LogLevel      string `enum:"debug,info,warn,error" default:"info" help:"debug (every call), info (refusals and operators' actions), warn or error (${default})."`
 	LogFormat     string `enum:"text,json" default:"text" help:"text or json, on standard error (${default})."`
 }
@@ -110,8 +111,8 @@ func (c *serveCmd) dataDir() string {
 // warn says it aloud if other machines can connect.
 func (c *serveCmd) warn(s *session) {
 	for _, addr := range []string{c.GrpcAddr, c.AdminAddr} {
-		if errors.Is(checkAddr(addr, false), server.ErrInsecureAddress) && c.AllowInsecure {
-			fmt.Fprintf(s.stderr, "WARNING: other machines can reach %s, in plain text and without a password: whoever connects can read, claim and complete every key\n", addr)
+		if errors.Is(checkAddr(addr, c.secure()), server.ErrInsecureAddress) && c.AllowInsecure {
+			fmt.Fprintf(s.stderr, "WARNING: other machines can reach %s, %s\n", addr, c.exposure())
 		}
 	}
 }
@@ -122,13 +123,37 @@ func (c *serveCmd) greet(s *session, n *node) {
 	p.line("%s%s", servesOn, n.listener.Addr())
 	c.greetStore(p)
 	if n.admin != nil {
-		p.field("metrics", fmt.Sprintf("http://%s/metrics", n.admin.Addr()))
+		p.field("metrics", c.metricsURL(n.admin.Addr().String()))
+	}
+	if c.given() {
+		c.greetIdentity(p)
+		_ = p.print(s.stdout)
+		return
 	}
 	p.line("try next, in another terminal:")
 	key := append(reachBy(n.listener.Addr().String()), "--id", "order-1001", "--attempt", "try-1")
 	p.line("  %s", s.command(slices.Concat([]string{"claim"}, key)...))
 	p.line("  %s", s.command(slices.Concat([]string{"complete"}, key, []string{"--outcome", "charged 42 EUR"})...))
 	_ = p.print(s.stdout) // a server whose terminal is gone still serves
+}
+
+// metricsURL is where the metrics are.
+func (c *serveCmd) metricsURL(addr string) string {
+	scheme := "http"
+	if c.TLSCert != "" && server.CheckListenAddr(addr, false) != nil {
+		scheme = "https"
+	}
+	return scheme + "://" + addr + "/metrics"
+}
+
+// greetIdentity says what callers have to show.
+func (c *serveCmd) greetIdentity(p *page) {
+	if c.TLSCert != "" {
+		p.field("TLS", "certificate "+c.TLSCert)
+	}
+	if c.Policy != "" {
+		p.field("callers", "those in "+c.Policy)
+	}
 }
 
 // greetStore says where the keys are.
