@@ -102,17 +102,19 @@
 // cleared, event resolved; with an outcome COMPLETED, without RELEASED; previous fence and
 // number stay.
 //
-// Regions: before anything else that needs the record, an operation on a key that was sent by
-// another epoch than that of the namespace's placement: WRONG_REGION; both are zero where there
-// are no regions. While a namespace moves, an operation is decided as above, and what would
-// change a record is refused and not done: a Claim's change under FROZEN and SEALED, any other
-// change under SEALED: STORE_UNAVAILABLE with a hint. Evidence is such a change. Bad input that
-// only the namespace's limits tell comes after WRONG_REGION.
-//
 // ForceRelease: no live record: KEY_NOT_FOUND; another fence: STALE_FENCE; not IN_PROGRESS:
 // NOT_HELD; else the fence grows, the attempt joins the ended ones and its id is cleared,
 // lease end = min(lease end, now), lapse policy TAKEOVER, expires at = now + retention (so
 // that what is unknown stays known as unknown), event force-released. Where an attempt id has
 // been cleared, no attempt and no fence is current; the next grant's previous fence is the
 // operator's.
+//
+// Regions: behind bad input that can be told without the namespace, and an unknown namespace,
+// and before all else, an operation on a key that was sent by another epoch than that of the
+// namespace's placement: WRONG_REGION. Both are zero where there are no regions. While a
+// namespace moves, an operation is decided as above, but what would change the record or its
+// events is not done and refused: a Claim's change under FROZEN and SEALED, any other change
+// under SEALED: STORE_UNAVAILABLE with a hint. Evidence counts as a change also if it is kept
+// already, and a Renew of a lease that has not lapsed also if the lease is long enough. Under
+// FLIPPED all is as without a move: the epoch keeps callers away from where the keys were.
 package store

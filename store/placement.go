@@ -61,9 +61,10 @@ type Placements interface {
 	// the stored one's is refused with ErrWrongRegion, unless it is the stored one: then
 	// nothing changes.
 	PlaceNamespace(ctx context.Context, namespace string, p Placement) (Placed, error)
-	// ImportRecords stores records with their events as they are, in the place of stored ones
-	// with a lower fence; others stay. All are of the namespace, which is sealed at the
-	// revision; else ErrWrongRegion, and nothing is stored.
+	// ImportRecords stores records, at most MaxPageSize, with their events as they are, in the
+	// place of stored ones with a lower fence; others stay. The namespace is sealed at the
+	// revision; else ErrWrongRegion. If one of them is refused, none is stored. After another
+	// error, or if the placement changes meanwhile, some may be: send them all again.
 	ImportRecords(ctx context.Context, namespace string, revision int64, records []Inspection) error
 	// ForgetRecords removes records of the namespace, live and expired ones, and reports
 	// whether there may be more. It is sealed or flipped at the revision, else ErrWrongRegion.
@@ -115,22 +116,101 @@ func (n *Namespace) CheckMove(revision int64, phases ...MovePhase) error {
 		"the placement of namespace %q has revision %d here, and its move is not at this step of revision %d", n.Name, n.Placement.Revision, revision))
 }
 
-// CheckImport refuses a record that cannot have been stored in the namespace.
-func (n *Namespace) CheckImport(in Inspection) error {
+// CheckImport refuses records that cannot have been stored in the namespace, and too many of
+// them. What is kept of a key decides its future, and who sends it may be damaged.
+func (n *Namespace) CheckImport(records ...Inspection) error {
+	if len(records) > MaxPageSize {
+		return invalid("%d records are sent, at most %d are allowed", len(records), MaxPageSize)
+	}
+	for i := range records {
+		if err := n.checkImport(&records[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n *Namespace) checkImport(in *Inspection) error {
 	rec := in.Record
 	switch {
 	case rec == nil:
 		return invalid("a record is missing")
 	case rec.Key.Namespace != n.Name:
 		return invalid("a record of namespace %q cannot be stored in %q", rec.Key.Namespace, n.Name)
-	case rec.State < StateInProgress || rec.State > StateReleased || rec.Fence < 1:
-		return invalid("a record has no state or no fence")
-	case (rec.State == StateCompleted) != (rec.Outcome != nil):
+	}
+	return firstError(rec.Key.Validate(), rec.checkHolder(), rec.checkTimes(), rec.checkOutcome(), checkEvents(in.Events))
+}
+
+// checkHolder checks whose the record is, and was.
+func (r *Record) checkHolder() error {
+	switch {
+	case r.Fence < 1 || r.PreviousFence < 0 || r.PreviousFence >= r.Fence:
+		return invalid("the fences %d and, before it, %d of a record do not grow", r.Fence, r.PreviousFence)
+	case r.AttemptNumber < 1 || len(r.AttemptID) > MaxAttemptIDBytes || len(r.Ended) > MaxEndedAttempts:
+		return invalid("the attempts of a record are not what a store keeps")
+	case r.ReleasedWith > EffectUnknown:
+		return invalid("a record was released with an effect that is none")
+	}
+	for _, id := range r.Ended {
+		if err := validateAttemptID(id); err != nil {
+			return err
+		}
+	}
+	return r.Fingerprint.validate()
+}
+
+// checkTimes checks that the record has the times of its state, in whole microseconds.
+func (r *Record) checkTimes() error {
+	held := r.State == StateInProgress
+	for _, t := range [...]time.Time{r.GrantedAt, r.LeaseEnd, r.AttemptLimit, r.EndedAt, r.ExpiresAt} {
+		if t.Nanosecond()%1000 != 0 || !t.IsZero() && (t.Year() < 1970 || t.Year() > 9999) {
+			return invalid("a time of a record is not in whole microseconds, or not between the years 1970 and 9999")
+		}
+	}
+	switch {
+	case r.State < StateInProgress || r.State > StateReleased:
+		return invalid("the state of a record is not one of IN_PROGRESS, COMPLETED and RELEASED")
+	case r.LapsePolicy != Takeover && r.LapsePolicy != Hold:
+		return invalid("the lapse policy of a record is not one of TAKEOVER and HOLD")
+	case r.GrantedAt.IsZero() || r.LeaseEnd.IsZero() || r.LeaseEnd.After(r.AttemptLimit) || r.Retention <= 0 || r.Retention%time.Microsecond != 0:
+		return invalid("a record has no grant, or no lease or retention that can come of one")
+	case r.EndedAt.IsZero() != held:
+		return invalid("a record has the time of its end if it has ended, and only then")
+	case r.ExpiresAt.IsZero() != (held && r.LapsePolicy == Hold):
+		return invalid("a record never expires if it is in progress under HOLD, and only then")
+	}
+	return nil
+}
+
+func (r *Record) checkOutcome() error {
+	if (r.State == StateCompleted) != (r.Outcome != nil) {
 		return invalid("a record has an outcome if it is completed, and only then")
-	case rec.Outcome != nil && rec.Outcome.Digest() != rec.OutcomeDigest:
+	}
+	if r.Outcome == nil {
+		return nil
+	}
+	if r.Outcome.Digest() != r.OutcomeDigest {
 		return Refuse(ErrRecordCorrupt, "the outcome of a record differs from its digest")
 	}
-	return rec.Key.Validate()
+	return validateOutcome(r.Outcome)
+}
+
+func checkEvents(events []Event) error {
+	var ofKind [EventForceReleased + 1]int
+	for i := range events {
+		e := &events[i]
+		if e.Kind < EventTakeover || e.Kind > EventForceReleased || e.At.IsZero() || e.At.Nanosecond()%1000 != 0 || e.AttemptNumber < 0 ||
+			(e.Outcome != nil) != (e.Kind == EventLateOutcome) {
+			return invalid("event %d of a record is none that a store keeps", i+1)
+		}
+		if e.Outcome != nil && (e.Outcome.Size() > MaxEvidenceBytes || e.OutcomeSize < e.Outcome.Size()) {
+			return invalid("event %d of a record has more of a late outcome than a store keeps", i+1)
+		}
+		if ofKind[e.Kind]++; ofKind[e.Kind] > MaxEvents {
+			return invalid("a record has more than %d events of a kind", MaxEvents)
+		}
+	}
+	return nil
 }
 
 // checkPlaced refuses what was sent under another epoch.

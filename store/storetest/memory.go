@@ -284,14 +284,12 @@ func (m *Memory) ImportRecords(_ context.Context, namespace string, revision int
 	if err := ns.CheckMove(revision, store.MoveSealed); err != nil {
 		return err
 	}
-	for _, in := range records {
-		if err := ns.CheckImport(in); err != nil {
-			return err
-		}
+	if err := ns.CheckImport(records...); err != nil {
+		return err
 	}
 	for _, in := range records {
 		digest := in.Record.Key.Digest()
-		if old := m.rows[digest].record; old == nil || old.Fence < in.Record.Fence {
+		if old := m.rows[digest]; old == nil || old.record.Fence < in.Record.Fence {
 			m.rows[digest] = &memoryRow{record: in.Record, events: slices.Clone(in.Events)}
 		}
 	}
