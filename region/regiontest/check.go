@@ -93,17 +93,17 @@ type keyHistory struct {
 
 // grant is what is known of an attempt that was granted the key.
 type grant struct {
-	attempt       string
-	fence         int64
-	previous      int64
-	unsettled     bool
-	grantedAt     time.Time
-	claimed       time.Duration // when it was first asked for
-	answered      time.Duration // when it was first answered
-	leaseEnd      time.Time     // the latest that was said
-	deadline      time.Duration
-	ending        time.Duration // when its holder first gave its end; never: far away
-	nothing       bool          // its holder said once that nothing happened
+	attempt   string
+	fence     int64
+	previous  int64
+	unsettled bool
+	grantedAt time.Time
+	claimed   time.Duration // when it was first asked for
+	answered  time.Duration // when it was first answered
+	leaseEnd  time.Time     // the latest that was said
+	deadline  time.Duration
+	ending    time.Duration // when its holder first gave its end; never: far away
+	nothing   bool          // its holder said once that nothing happened
 }
 
 const never = time.Duration(1<<63 - 1)

@@ -56,18 +56,21 @@ func (n *Network) Isolate(region string, sends, receives bool) {
 	}
 }
 
-// Heal opens every line.
-func (n *Network) Heal() {
-	for _, l := range n.lines {
-		l.open()
+// Cut ends every connection between a region and the others, and refuses new ones.
+func (n *Network) Cut(region string) {
+	for d := range n.lines {
+		if p := n.proxy(d); p != nil && (d.from == region || d.to == region) {
+			p.refuse(true)
+		}
 	}
 }
 
-// Reset ends every connection between two regions, as a firewall that forgets them does.
-func (n *Network) Reset(a, b string) {
-	for _, d := range []direction{{a, b}, {b, a}} {
+// Heal opens every line, and ends every Cut.
+func (n *Network) Heal() {
+	for d, l := range n.lines {
+		l.open()
 		if p := n.proxy(d); p != nil {
-			p.reset()
+			p.refuse(false)
 		}
 	}
 }

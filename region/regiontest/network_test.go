@@ -179,13 +179,24 @@ func TestTheEndOfAConnectionIsPassedOn(t *testing.T) {
 	if n, err := c.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
 		t.Errorf("read %d, %v after the end; want the end", n, err)
 	}
-	reset := e.dial()
-	say(t, reset, "x")
-	hear(t, reset, "x")
-	e.network.Reset("a", "b")
-	if _, err := reset.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("read %v after a reset; want that the connection is gone", err)
+}
+
+func TestACutEndsAndRefusesConnections(t *testing.T) {
+	e := newEcho(t, Loopback(), time.Millisecond)
+	old := e.dial()
+	say(t, old, "x")
+	hear(t, old, "x")
+	e.network.Cut("b")
+	for what, c := range map[string]net.Conn{"old": old, "new": e.dial()} {
+		_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("the %s connection: read %v after a cut; want that it is gone", what, err)
+		}
 	}
+	e.network.Heal()
+	c := e.dial()
+	say(t, c, "x")
+	hear(t, c, "x")
 }
 
 func TestNobodyThereIsARefusal(t *testing.T) {

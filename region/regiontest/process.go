@@ -67,6 +67,7 @@ func start(t testing.TB, at site, args ...string) *Process {
 	p := &Process{cmd: at.command(Binary(t), args...), lines: make(chan string, 1000), output: &lockedBuffer{}, done: make(chan struct{})}
 	p.cmd.Env = withoutVariables(os.Environ())
 	p.cmd.Stderr = p.output
+	dieWithParent(p.cmd)
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -25,8 +25,9 @@ type proxy struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	mu    sync.Mutex
-	calls map[*connection]bool
+	mu      sync.Mutex
+	refuses bool
+	calls   map[*connection]bool
 }
 
 func newProxy(listener net.Listener, dial dialFunc, out, back *line) *proxy {
@@ -44,13 +45,20 @@ func (p *proxy) accept() {
 		}
 		c := &connection{near: near.(*net.TCPConn)}
 		c.ctx, c.cancel = context.WithCancel(p.ctx)
-		p.mu.Lock()
-		p.calls[c] = true
-		p.mu.Unlock()
+		p.remember(c)
 		p.wg.Go(func() {
 			defer p.forget(c)
 			c.run(p)
 		})
+	}
+}
+
+func (p *proxy) remember(c *connection) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.calls[c] = true
+	if p.refuses {
+		c.cancel()
 	}
 }
 
@@ -67,11 +75,15 @@ func (p *proxy) open() int {
 	return len(p.calls)
 }
 
-func (p *proxy) reset() {
+// refuse ends all connections, and the new ones at once, or takes that back.
+func (p *proxy) refuse(refuses bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for c := range p.calls {
-		c.cancel()
+	p.refuses = refuses
+	if refuses {
+		for c := range p.calls {
+			c.cancel()
+		}
 	}
 }
 

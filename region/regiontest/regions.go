@@ -25,8 +25,8 @@ type Plan struct {
 	Names      []string
 	Delay      time.Duration     // one way, between any two regions
 	Placements map[string]string // by namespace, as in the topology file
-	// Topology, if set, changes what a region's topology file says.
-	Topology func(region string, f *TopologyFile)
+	// Mislead, if set, changes what a region's topology file says.
+	Mislead func(region string, f *TopologyFile)
 }
 
 // TopologyFile is what a region is told.
@@ -43,6 +43,7 @@ type Regions struct {
 	sites   map[string]site
 	ports   map[string]int
 	dirs    map[string]string
+	files   map[string]*TopologyFile
 
 	mu        sync.Mutex
 	processes map[string]*Process
@@ -69,7 +70,7 @@ func Prepare(t testing.TB, plan Plan) *Regions {
 	}
 	r := &Regions{
 		t: t, plan: plan, Network: NewNetwork(plan.Delay, plan.Names...),
-		sites: map[string]site{}, ports: map[string]int{}, dirs: map[string]string{}, processes: map[string]*Process{},
+		sites: map[string]site{}, ports: map[string]int{}, dirs: map[string]string{}, files: map[string]*TopologyFile{}, processes: map[string]*Process{},
 	}
 	for i, name := range plan.Names {
 		r.sites[name] = plan.Ground.site(t, i)
@@ -85,8 +86,12 @@ func Prepare(t testing.TB, plan Plan) *Regions {
 			}
 		}
 	}
+	if plan.Mislead == nil {
+		plan.Mislead = func(string, *TopologyFile) {}
+	}
 	for _, name := range plan.Names {
-		r.writeTopology(name, reached)
+		r.files[name] = r.truth(name, reached)
+		r.Rewrite(name, func(f *TopologyFile) { plan.Mislead(name, f) })
 	}
 	return r
 }
@@ -113,16 +118,22 @@ func (r *Regions) join(from, to string) string {
 	return l.Addr().String()
 }
 
-func (r *Regions) writeTopology(name string, reached map[direction]string) {
-	r.t.Helper()
-	f := &TopologyFile{Addresses: map[string]string{}, Placements: maps.Clone(r.plan.Placements)}
+// truth is what a region should be told.
+func (r *Regions) truth(name string, reached map[direction]string) *TopologyFile {
+	f := &TopologyFile{Addresses: map[string]string{name: r.Addr(name)}, Placements: maps.Clone(r.plan.Placements)}
 	for _, other := range r.plan.Names {
-		f.Addresses[other] = reached[direction{name, other}]
+		if other != name {
+			f.Addresses[other] = reached[direction{name, other}]
+		}
 	}
-	f.Addresses[name] = r.Addr(name)
-	if r.plan.Topology != nil {
-		r.plan.Topology(name, f)
-	}
+	return f
+}
+
+// Rewrite changes a region's topology file, for its next start.
+func (r *Regions) Rewrite(name string, change func(*TopologyFile)) {
+	r.t.Helper()
+	f := r.files[name]
+	change(f)
 	if err := os.WriteFile(r.topology(name), []byte(f.text()), 0o600); err != nil {
 		r.t.Fatal(err)
 	}
