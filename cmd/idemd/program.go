@@ -58,6 +58,8 @@ type cli struct {
 	Record    recordCmd    `cmd:"" help:"Inspect and settle keys, as an operator."`
 	Bucket    bucketCmd    `cmd:"" help:"Show the time slices of the key store."`
 	Migrate   migrateCmd   `cmd:"" help:"Prepare a database for serve --store."`
+	DevCerts  devCertsCmd  `cmd:"" help:"Make throw-away certificates and a policy, to try serve with."`
+	Token     tokenCmd     `cmd:"" help:"Make bearer tokens for callers."`
 	Bench     benchCmd     `cmd:"" help:"Measure idemd against a bare gRPC server."`
 	Version   versionCmd   `cmd:"" help:"Show the version."`
 
