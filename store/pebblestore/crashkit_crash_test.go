@@ -122,6 +122,16 @@ func (fs crasherFS) ReuseForWrite(oldName, newName string, category vfs.DiskWrit
 	return errorfs.WrapFile(f, as), nil
 }
 
+// Link implements [vfs.FS]. MemFS locks itself twice here too.
+func (fs crasherFS) Link(oldName, newName string) error {
+	if err := fs.c.MaybeError(errorfs.Op{Kind: errorfs.OpLink, Path: newName}); err != nil {
+		return err
+	}
+	fs.c.mu.Lock()
+	defer fs.c.mu.Unlock()
+	return fs.c.disk.Link(oldName, newName)
+}
+
 // renamed is an injector for a file that has been given another name.
 type renamed struct {
 	*crasher

@@ -23,6 +23,9 @@ var (
 	// ErrOlderFormat: the store was written by a version before the first release. Nothing
 	// was touched.
 	ErrOlderFormat = errors.New("store has an older format")
+	// ErrBackup: the directory is a backup, and it was not said that it is restored, or it
+	// cannot be. Nothing was touched. See [Options.Restored].
+	ErrBackup = errors.New("directory is a backup")
 	// ErrLocked: another process, or another Store in this one, has the directory open.
 	ErrLocked = errors.New("store is in use")
 	// ErrDamaged: a file of the store is damaged, is missing or does not fit the others, so
@@ -35,7 +38,7 @@ var (
 
 // damaged makes the error with which a damaged store is refused or stops.
 func damaged(format string, args ...any) error {
-	return fmt.Errorf("%w: %w; restore the directory from a backup, then set a recovery floor before anybody claims (README, Backups)", ErrDamaged, fmt.Errorf(format, args...))
+	return fmt.Errorf("%w: %w; restore the directory from a backup, then set a recovery floor before anybody claims (README, Backup and recovery)", ErrDamaged, fmt.Errorf(format, args...))
 }
 
 // openError makes the error for files that could not be read. What the operating system

@@ -8,6 +8,7 @@ import (
 	"hash/crc32"
 	"io"
 	"strconv"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -21,6 +22,9 @@ const formatVersion = 2
 type identity struct {
 	version int
 	id      string // 32 hexadecimal digits, drawn at creation
+	// backup, if set, says that the directory is a backup of that time, not yet restored. It
+	// stands here and not in a file of its own, which somebody might not copy.
+	backup time.Time
 }
 
 func newIdentity() identity {
@@ -31,10 +35,13 @@ func newIdentity() identity {
 
 const identityTitle = "idemd embedded store"
 
-// encode returns four lines: title, version, id, CRC-32C of the lines before. Later
-// versions may add lines between.
+// encode returns four lines: title, version, id, CRC-32C of the lines before; and before the
+// last one, of a backup, its time. Later versions may add lines between.
 func (i identity) encode() []byte {
 	text := fmt.Appendf(nil, "%s\nformat %d\nid %s\n", identityTitle, i.version, i.id)
+	if !i.backup.IsZero() {
+		text = fmt.Appendf(text, "backup %s\n", rfc3339(i.backup))
+	}
 	return fmt.Appendf(text, "crc %08x\n", crc32.Checksum(text, castagnoli))
 }
 
@@ -51,7 +58,31 @@ func decodeIdentity(text []byte) (identity, error) {
 	if err != nil {
 		return identity{}, fmt.Errorf("file %s: %w: %w", fileFormat, errDamagedValue, err)
 	}
-	return identity{version: version, id: string(bytes.TrimPrefix(lines[2], []byte("id ")))}, nil
+	id := identity{version: version, id: string(bytes.TrimPrefix(lines[2], []byte("id ")))}
+	for _, line := range lines[3:] {
+		if at, found := bytes.CutPrefix(line, []byte("backup ")); found {
+			if id.backup, err = time.Parse(time.RFC3339Nano, string(at)); err != nil {
+				return identity{}, fmt.Errorf("file %s: %w: %w", fileFormat, errDamagedValue, err)
+			}
+		}
+	}
+	return id, nil
+}
+
+// putIdentity makes or replaces the file FORMAT, once everything else in the directory is on
+// disk: there is the old one or the new one, whatever happens.
+func putIdentity(fs vfs.FS, dir string, id identity) error {
+	name := fs.PathJoin(dir, fileFormat)
+	if err := writeFileSynced(fs, name+".new", id.encode()); err != nil {
+		return err
+	}
+	if err := syncDir(fs, dir); err != nil {
+		return err
+	}
+	if err := fs.Rename(name+".new", name); err != nil {
+		return err
+	}
+	return syncDir(fs, dir)
 }
 
 // writeFileSynced creates the file with the content and syncs it, but not its directory.

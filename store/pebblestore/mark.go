@@ -85,6 +85,17 @@ func createMark(fs vfs.FS, name string, m mark) error {
 	return writeFileSynced(fs, name, append(content, m.encode()...))
 }
 
+// advanceMark writes that all commits up to c are synced, and returns what it wrote after m.
+func advanceMark(fs vfs.FS, name string, m mark, c commitTime) (mark, error) {
+	f, err := fs.OpenReadWrite(name, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return mark{}, err
+	}
+	k := &marker{file: f, last: m, next: c}
+	err = errors.Join(k.write(), f.Close())
+	return k.last, err
+}
+
 // marker keeps the MARK file. Advance is called by the loop, the rest runs in a
 // goroutine of its own, so that no answer waits for the mark.
 type marker struct {

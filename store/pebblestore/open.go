@@ -47,7 +47,7 @@ type opener struct {
 
 // Open opens the store in dir, and creates it if dir is empty or does not exist. The
 // errors with which it refuses a directory unwrap to ErrForeignDir, ErrNewerFormat,
-// ErrOlderFormat, ErrLocked or ErrDamaged; others are the operating system's. The caller must Close the
+// ErrOlderFormat, ErrLocked, ErrBackup or ErrDamaged; others are the operating system's. The caller must Close the
 // Store. If Pebble gives up on the way, the directory stays locked until the process ends.
 func Open(dir string, opts Options) (*Store, error) {
 	o := &opener{dir: dir, opts: opts.withDefaults(), pruner: &chainPruner{}, failed: make(chan struct{})}
@@ -96,6 +96,9 @@ func (o *opener) pebbleFailure() error {
 func (o *opener) path(name string) string { return o.fs.PathJoin(o.dir, name) }
 
 func (o *opener) open() (*Store, error) {
+	if _, err := o.fs.Stat(o.path(fileFormat)); err != nil && o.opts.Restored {
+		return nil, fmt.Errorf("%w: it is said that one was restored, but no whole one is here; copy it here first", ErrBackup)
+	}
 	if err := makeDir(o.fs, o.dir); err != nil {
 		return nil, err
 	}
@@ -144,7 +147,13 @@ func (o *opener) inspect() (exists bool, err error) {
 		return false, err
 	}
 	if slices.Contains(names, fileFormat) {
-		return true, errors.Join(o.readIdentity(), o.checkPebbleFormat())
+		if err := errors.Join(o.readIdentity(), o.checkPebbleFormat()); err != nil {
+			return true, err
+		}
+		return true, o.checkRestored()
+	}
+	if slices.Contains(names, fileUnfinished) {
+		return false, fmt.Errorf("%w, and was not finished: nothing can be restored from it; remove it and take another", ErrBackup)
 	}
 	allowed := []string{fileLock, "lost+found"}
 	if slices.Contains(names, fileCreating) { // a creation was interrupted
@@ -225,17 +234,7 @@ func (o *opener) create() error {
 	if err := createMark(o.fs, o.path(fileMark), mark{storeID: o.id.id, at: first}); err != nil {
 		return err
 	}
-	temporary := o.path(fileFormat + ".new")
-	if err := writeFileSynced(o.fs, temporary, o.id.encode()); err != nil {
-		return err
-	}
-	if err := syncDir(o.fs, o.dir); err != nil { // the mark is there before FORMAT is
-		return err
-	}
-	if err := o.fs.Rename(temporary, o.path(fileFormat)); err != nil {
-		return err
-	}
-	return syncDir(o.fs, o.dir)
+	return putIdentity(o.fs, o.dir, o.id)
 }
 
 // created removes the sign of an unfinished creation, if it is there.
@@ -329,7 +328,7 @@ func (o *opener) load() (*Store, error) {
 	if m.storeID != o.id.id {
 		return nil, damaged("file %s is of another store", fileMark)
 	}
-	if err := o.created(); err != nil {
+	if err := errors.Join(o.created(), o.removeLeftovers()); err != nil {
 		return nil, err
 	}
 	if o.db == nil {
@@ -346,6 +345,11 @@ func (o *opener) load() (*Store, error) {
 		return nil, openError(err)
 	}
 	m.at = newest
+	if !o.id.backup.IsZero() {
+		if err := o.recover(l, &m); err != nil {
+			return nil, err
+		}
+	}
 	return o.start(l, m)
 }
 
@@ -391,7 +395,7 @@ func (o *opener) loop(newest commitTime) (*loop, error) {
 // start makes the Store and its goroutines.
 func (o *opener) start(l *loop, m mark) (*Store, error) {
 	s := &Store{
-		opts: o.opts, db: o.db, lock: o.lock, waitSpare: o.waitSpare, pruner: o.pruner,
+		opts: o.opts, dir: o.dir, id: o.id, db: o.db, lock: o.lock, waitSpare: o.waitSpare, pruner: o.pruner,
 		intake: newIntake(), clock: resumeClock(o.opts, l.newest), settled: newSettled(o.opts.CacheBytes / 2), failed: make(chan struct{}),
 	}
 	l.s = s

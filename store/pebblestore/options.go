@@ -25,6 +25,13 @@ type Options struct {
 	// known, and only opening the directory again tells. Nil: nothing.
 	Fatal func(error)
 
+	// Restored says that the directory was restored from a backup, of the time RestoredFrom if
+	// that is set. What was recorded since the backup is forgotten, so Open then sets the
+	// recovery floor of every namespace to the present: keys that may have been forgotten are
+	// refused with ErrUnknownHistory. Without it a backup is refused with ErrBackup.
+	Restored     bool
+	RestoredFrom time.Time
+
 	// CacheBytes bounds the records kept decoded. Zero: 24 MiB.
 	CacheBytes int
 	// BlockCacheBytes bounds Pebble's cache of file blocks and its memory tables together.

@@ -17,6 +17,8 @@ import (
 // Store is an embedded store in one directory. Make it with [Open].
 type Store struct {
 	opts Options
+	dir  string
+	id   identity
 	db   *pebble.DB
 	lock io.Closer
 	// waitSpare returns when nothing is written to the directory past Pebble any more.
@@ -41,6 +43,7 @@ type Store struct {
 	direct     sync.RWMutex
 	closed     bool // guarded by direct
 	maintain   sync.Mutex
+	backups    sync.Mutex // held while one is made
 	operators  sync.Mutex // held while rows are read for an operator: one at a time takes but one core
 	background sync.WaitGroup
 	cancel     context.CancelFunc // ends the background work

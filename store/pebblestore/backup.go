@@ -1,0 +1,143 @@
+package pebblestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+const (
+	// dirStaging, in the store's directory, is where a checkpoint is made: on the store's own
+	// file system, so that its tables are linked and not copied.
+	dirStaging = "STAGING"
+	// fileUnfinished is in a backup that is being made. FORMAT, without which nothing opens a
+	// directory, comes last.
+	fileUnfinished = "UNFINISHED"
+)
+
+// Backup copies the store, while it serves, to a directory that does not exist yet, whose
+// parent does. It returns the instant of the backup: every operation that was acknowledged
+// before it, by the store's clock, is in the backup. What it holds is on disk then. Open
+// refuses it unless it is told that the store was restored; see [Options.Restored].
+//
+// Operations wait while the files are linked and the logs, which are short then, are copied.
+func (s *Store) Backup(ctx context.Context, dir string) (time.Time, error) {
+	return past(s, func() (time.Time, error) {
+		s.backups.Lock()
+		defer s.backups.Unlock()
+		at, err := s.backup(ctx, dir)
+		if err != nil {
+			return time.Time{}, fmt.Errorf("back up to %s: %w", dir, advise(err))
+		}
+		return at, nil
+	})
+}
+
+func (s *Store) backup(ctx context.Context, dir string) (time.Time, error) {
+	if err := s.checkTarget(dir); err != nil {
+		return time.Time{}, err
+	}
+	at, err := s.checkpoint(ctx)
+	if err == nil {
+		if err = s.fillBackup(ctx, dir, at); err != nil {
+			_ = s.opts.FS.RemoveAll(dir) // which nobody had made before
+		}
+	}
+	_ = s.opts.FS.RemoveAll(s.path(dirStaging)) // Open does it again
+	if err != nil {
+		return time.Time{}, err
+	}
+	return at.now, nil
+}
+
+// checkTarget refuses where no backup can be made.
+func (s *Store) checkTarget(dir string) error {
+	files := s.opts.FS
+	if onDisk(files) && !filepath.IsAbs(dir) {
+		return errors.New("the directory must be an absolute path: the server's working directory is not the caller's")
+	}
+	if inside, err := filepath.Rel(s.dir, filepath.Clean(dir)); err == nil && inside != ".." && !strings.HasPrefix(inside, "../") {
+		return errors.New("the directory is inside of the store's own; choose one that survives the loss of that")
+	}
+	if _, err := files.Stat(dir); err == nil {
+		return fmt.Errorf("%w; a backup is made in a directory of its own", fs.ErrExist)
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if _, err := files.Stat(files.PathDir(dir)); err != nil {
+		return fmt.Errorf("the directory above it: %w", err)
+	}
+	return nil
+}
+
+// checkpoint copies the database to the staging directory between two commits, and returns
+// the newest that is in it, at the time of the backup.
+func (s *Store) checkpoint(ctx context.Context) (commitTime, error) {
+	if err := s.opts.FS.RemoveAll(s.path(dirStaging)); err != nil {
+		return commitTime{}, err
+	}
+	if err := s.db.Flush(); err != nil { // so that the logs are short
+		return commitTime{}, err
+	}
+	var at commitTime
+	err := s.do(ctx, classSettle, onNamespaces, 0, func(t *turn) error {
+		// Pebble copies logs byte by byte while they may be written to: here nobody does, as
+		// this is the loop, and no commit is on its way.
+		at = commitTime{seq: t.l.newest.seq, now: t.now}
+		return s.db.Checkpoint(s.path(dirStaging), pebble.WithFlushedWAL())
+	})
+	return at, err
+}
+
+// fillBackup makes the directory of a backup out of the checkpoint.
+func (s *Store) fillBackup(ctx context.Context, dir string, at commitTime) error {
+	files := s.opts.FS
+	path := func(name string) string { return files.PathJoin(dir, name) }
+	if err := makeDir(files, dir); err != nil {
+		return err
+	}
+	if err := writeFileSynced(files, path(fileUnfinished), nil); err != nil {
+		return err
+	}
+	if err := syncDir(files, dir); err != nil {
+		return err
+	}
+	if err := copyFiles(ctx, files, s.path(dirStaging), path(dirPebble)); err != nil {
+		return err
+	}
+	if err := createMark(files, path(fileMark), mark{storeID: s.id.id, at: at}); err != nil {
+		return err
+	}
+	id := s.id
+	id.backup = at.now
+	return errors.Join(putIdentity(files, dir, id), files.Remove(path(fileUnfinished)), syncDir(files, dir))
+}
+
+// copyFiles puts the files of a directory into a new one, by links where that is possible.
+func copyFiles(ctx context.Context, files vfs.FS, from, to string) error {
+	if err := makeDir(files, to); err != nil {
+		return err
+	}
+	names, err := files.List(from)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := vfs.LinkOrCopy(files, files.PathJoin(from, name), files.PathJoin(to, name)); err != nil {
+			return err
+		}
+	}
+	return syncDir(files, to)
+}
+
+func (s *Store) path(name string) string { return s.opts.FS.PathJoin(s.dir, name) }

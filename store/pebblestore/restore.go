@@ -1,0 +1,92 @@
+package pebblestore
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// clockBehind is how far the wall clock may be behind the time of a backup that is restored.
+const clockBehind = time.Minute
+
+// BackupTime returns the time of the backup that the directory is, or zero if it is none. It
+// changes nothing.
+func BackupTime(files vfs.FS, dir string) (time.Time, error) {
+	if files == nil {
+		files = vfs.Default
+	}
+	text, err := readFile(files, files.PathJoin(dir, fileFormat))
+	if err != nil {
+		return time.Time{}, err
+	}
+	id, err := decodeIdentity(text)
+	return id.backup, err
+}
+
+// checkRestored refuses a backup of which it is not said that it is restored. It has
+// forgotten what was done since, and nobody can tell from it what that was.
+func (o *opener) checkRestored() error {
+	at := o.id.backup
+	switch {
+	case at.IsZero():
+		return nil
+	case !o.opts.Restored:
+		return fmt.Errorf("%w: it holds what was acknowledged before %s, and has forgotten every key since; granting one of these again would do twice what was done. "+
+			"Stop whoever serves the original, then say that this is restored (serve --restored-from %s): keys that may have been forgotten are refused until an operator settles them (README, Backup and recovery)",
+			ErrBackup, rfc3339(at), rfc3339(at))
+	case !o.opts.RestoredFrom.IsZero() && !o.opts.RestoredFrom.Equal(at):
+		return fmt.Errorf("%w: it is of %s, and not of %s; is it the one that was meant?", ErrBackup, rfc3339(at), rfc3339(o.opts.RestoredFrom))
+	case o.opts.Source.Wall().Before(at.Add(-clockBehind)):
+		return fmt.Errorf("%w: the clock of this machine, %s, is behind the time of the backup, %s; set it first, because fences and the recovery floor come from it",
+			ErrBackup, rfc3339(o.opts.Source.Wall()), rfc3339(at))
+	}
+	return nil
+}
+
+func rfc3339(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
+// recover begins the recovery of a restored backup: whatever was recorded until now may have
+// been forgotten. The directory is a backup until that is on disk, so that a crash on the
+// way leaves one that is refused, or in which this is done again.
+func (o *opener) recover(l *loop, m *mark) error {
+	now := resumeClock(o.opts, l.newest).Now()
+	b := o.db.NewBatch()
+	if err := o.raiseFloors(b, l, now); err != nil {
+		return err
+	}
+	l.newest = commitTime{seq: l.newest.seq + 1, now: now, until: now}
+	putCommitTime(b, l.newest)
+	if err := o.db.Apply(b, pebble.Sync); err != nil {
+		return err
+	}
+	var err error
+	if *m, err = advanceMark(o.fs, o.path(fileMark), *m, l.newest); err != nil {
+		return err
+	}
+	o.opts.Logger.Warn("restored from a backup: keys that may have been forgotten are refused until an operator settles them",
+		"backup", o.id.backup, "recovery_floor", now)
+	o.id.backup = time.Time{}
+	return putIdentity(o.fs, o.dir, o.id)
+}
+
+// raiseFloors sets the recovery floor of every namespace.
+func (o *opener) raiseFloors(b *pebble.Batch, l *loop, now time.Time) error {
+	var errs []error
+	for name, ns := range l.namespaces {
+		next := *ns
+		if next.RecoveryFloor.Before(now) {
+			next.RecoveryFloor = now
+		}
+		l.namespaces[name] = &next
+		errs = append(errs, putNamespace(b, &next))
+	}
+	return errors.Join(errs...)
+}
+
+// removeLeftovers removes what a backup that was interrupted has left.
+func (o *opener) removeLeftovers() error {
+	return errors.Join(o.fs.RemoveAll(o.path(dirStaging)), o.fs.RemoveAll(o.path(fileUnfinished)))
+}
