@@ -143,5 +143,5 @@ func (c *claimCmd) grantedText(s *session, p *page, g *idemdv1.Granted) {
 
 // next are the flags that a next command about the same key needs.
 func (c *claimCmd) next() []string {
-	return append(reachBy(c.Addr), c.args()...)
+	return append(c.reach(), c.args()...)
 }

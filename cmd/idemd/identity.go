@@ -75,6 +75,16 @@ type credentialFlags struct {
 	TokenFile string `placeholder:"FILE" help:"Your bearer token, alone in a file."`
 }
 
+// credentialArgs are the flags that were given.
+func (f *credentialFlags) credentialArgs() (args []string) {
+	for _, flag := range [][2]string{{"--ca", f.CA}, {"--cert", f.Cert}, {"--key", f.Key}, {"--token-file", f.TokenFile}} {
+		if flag[1] != "" {
+			args = append(args, flag[0], flag[1])
+		}
+	}
+	return args
+}
+
 // dialOptions are those of a connection to an address that is well-formed.
 func (f *credentialFlags) dialOptions(addr string) ([]grpc.DialOption, error) {
 	transport := grpc.WithTransportCredentials(insecure.NewCredentials())

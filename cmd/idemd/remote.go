@@ -37,6 +37,14 @@ type remoteFlags struct {
 	Output          string `short:"o" enum:"text,json" default:"text" help:"text, or json: the response in protojson."`
 }
 
+// reach are the flags by which a further command reaches the same server.
+func (f *remoteFlags) reach() []string {
+	if f.CA == "" {
+		return append(reachBy(f.Addr), f.credentialArgs()...)
+	}
+	return append([]string{"--addr", f.Addr}, f.credentialArgs()...)
+}
+
 // What to do when there was no answer.
 const (
 	askAgain  = "ask again"
