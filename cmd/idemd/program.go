@@ -72,6 +72,21 @@ func (p *program) Run(ctx context.Context, args []string, stdin io.Reader, stdou
 	if err := checkText(args, os.Environ()); err != nil {
 		return p.fail(stderr, err)
 	}
+	parsed, err := newParser(stdout, stderr).Parse(args)
+	switch {
+	case errors.Is(err, errShown):
+		return exitOK
+	case err != nil && exitCode(err) == exitNoAnswer:
+		return p.fail(stderr, err)
+	case err != nil:
+		return p.fail(stderr, parseError(err))
+	}
+	err = parsed.Run(&session{program: p, ctx: ctx, stdin: stdin, stdout: stdout, stderr: stderr})
+	return p.fail(stderr, err)
+}
+
+// newParser makes the parser of the command line.
+func newParser(stdout, stderr io.Writer) *kong.Kong {
 	parser, err := kong.New(&cli{},
 		kong.Name("idemd"),
 		kong.Description("Idempotency as a service: of all who want to act on a key, one is told to, and the rest what happened."),
@@ -84,17 +99,7 @@ func (p *program) Run(ctx context.Context, args []string, stdin io.Reader, stdou
 	if err != nil {
 		panic(err) // the command line above contradicts itself
 	}
-	parsed, err := parser.Parse(args)
-	switch {
-	case errors.Is(err, errShown):
-		return exitOK
-	case err != nil && exitCode(err) == exitNoAnswer:
-		return p.fail(stderr, err)
-	case err != nil:
-		return p.fail(stderr, parseError(err))
-	}
-	err = parsed.Run(&session{program: p, ctx: ctx, stdin: stdin, stdout: stdout, stderr: stderr})
-	return p.fail(stderr, err)
+	return parser
 }
 
 // fail says on one line what went wrong, if anything did, and returns the exit code.
