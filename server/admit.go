@@ -49,9 +49,8 @@ func (c *calls) admitStream(ss grpc.ServerStream, method string) (grpc.ServerStr
 	admitted := &admittedStream{ServerStream: ss, ctx: ctx}
 	if r.namespace != nil {
 		admitted.authorize = func(req any) error { return r.authorize(authorizer, principal, req) }
-		r.namespace = nil
 	}
-	return admitted, r.authorize(authorizer, principal, nil)
+	return admitted, as(r.anyOf...).authorize(authorizer, principal, nil)
 }
 
 // admittedStream is a stream of somebody who is known.

@@ -37,16 +37,27 @@ type rig struct {
 // newRig starts a server over the backend. The test's end shuts it down.
 func newRig(t testing.TB, backend store.Backend) *rig {
 	t.Helper()
+	return newRigOf(t, Config{Backend: backend})
+}
+
+// newRigOf starts a server of a configuration that lacks a logger and metrics, after what there
+// is to prepare.
+func newRigOf(t testing.TB, config Config, prepare ...func(*Server)) *rig {
+	t.Helper()
 	registry := prometheus.NewRegistry()
 	metrics, err := NewMetrics(registry)
 	if err != nil {
 		t.Fatal(err)
 	}
 	log := &logBuffer{}
-	logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	s, err := New(Config{Backend: backend, Metrics: metrics, Logger: logger})
+	config.Metrics = metrics
+	config.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	s, err := New(config)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, prepare := range prepare {
+		prepare(s)
 	}
 	r := &rig{TB: t, Server: s, registry: registry, log: log, lis: bufconn.Listen(1 << 20), served: make(chan error, 1)}
 	go func() { r.served <- s.Serve(r.lis) }()

@@ -1,12 +1,16 @@
 package server
 
 import (
+	"errors"
+	"fmt"
+
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	reflectionalphapb "google.golang.org/grpc/reflection/grpc_reflection_v1alpha" //nolint:staticcheck // grpcurl still asks for it
 
 	pb "github.com/idemd/idemd/proto/idemd/v1"
 	"github.com/idemd/idemd/server/identity"
+	"github.com/idemd/idemd/store"
 )
 
 // rule says who may call a method: somebody with one of the roles, in the namespace that the
@@ -14,6 +18,7 @@ import (
 type rule struct {
 	anyOf     []identity.Role
 	namespace func(req any) string // nil: the request is about none
+	creates   bool                 // the namespace, which is not there yet
 }
 
 // rules are those of all methods. A method that is not in here is not served.
@@ -27,7 +32,7 @@ var rules = map[string]rule{
 	pb.IdempotencyService_Session_FullMethodName:     as(identity.Caller),
 	pb.IdempotencyService_GetTopology_FullMethodName: as(identity.Caller, identity.Operator, identity.Peer),
 
-	pb.AdminService_CreateNamespace_FullMethodName: in(identity.Operator, namespaceOfSettings),
+	pb.AdminService_CreateNamespace_FullMethodName: {anyOf: []identity.Role{identity.Operator}, namespace: namespaceOfSettings, creates: true},
 	pb.AdminService_UpdateNamespace_FullMethodName: in(identity.Operator, namespaceOfSettings),
 	pb.AdminService_GetNamespace_FullMethodName:    in(identity.Operator, namespaceNamed),
 	pb.AdminService_MoveNamespace_FullMethodName:   in(identity.Operator, namespaceField),
@@ -73,9 +78,12 @@ func (r rule) authorize(a *identity.Authorizer, principal string, req any) error
 		return nil
 	case r.namespace == nil:
 		return a.AuthorizeAny(principal, r.anyOf...)
-	default:
-		return a.Authorize(principal, r.anyOf[0], r.namespace(req))
 	}
+	err := a.Authorize(principal, r.anyOf[0], r.namespace(req))
+	if r.creates && errors.Is(err, store.ErrNamespaceUnknown) { // whether it exists or not
+		return store.Refuse(store.ErrPermissionDenied, fmt.Sprintf("%s needs the role %s in namespace %q", principal, r.anyOf[0], r.namespace(req)))
+	}
+	return err
 }
 
 func namespaceOfKey(req any) string { return keyOf(req).Namespace }
