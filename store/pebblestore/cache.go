@@ -49,14 +49,23 @@ func (c *cache) put(digest store.KeyDigest, r *row) {
 	c.pushFront(n)
 }
 
+func (c *cache) remove(digest store.KeyDigest) {
+	if n := c.nodes[digest]; n != nil {
+		c.drop(n)
+	}
+}
+
 // trim drops the rows not used for longest until the rest fits.
 func (c *cache) trim() {
 	for c.size > c.limit && c.ends.prev != &c.ends {
-		n := c.ends.prev
-		n.unlink()
-		c.size -= n.size
-		delete(c.nodes, n.digest)
+		c.drop(c.ends.prev)
 	}
+}
+
+func (c *cache) drop(n *cacheNode) {
+	n.unlink()
+	c.size -= n.size
+	delete(c.nodes, n.digest)
 }
 
 func (c *cache) pushFront(n *cacheNode) {

@@ -166,6 +166,14 @@ func peekExpiry(payload []byte) (time.Time, error) {
 	return d.time(), d.err
 }
 
+// peekNamespace returns the namespace of an encoded row without decoding the rest.
+func peekNamespace(payload []byte) (string, error) {
+	d := decoder{rest: payload}
+	d.take(8*8 + 4) // five times, three numbers, four bytes
+	d.uvarint(math.MaxInt)
+	return d.string(), d.err
+}
+
 func appendOutcome(b []byte, o *store.Outcome) []byte {
 	b = appendBytes(b, o.Status)
 	b = appendString(b, o.BodyType)

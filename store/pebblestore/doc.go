@@ -14,6 +14,7 @@
 //   - layout.go, codec.go, wire.go: what is stored.
 //   - chain.go, mark.go, clock.go: integrity and time across restarts.
 //   - maintain.go: dropping buckets.
+//   - placement*.go: where a namespace's keys live, and carrying its records to another store.
 //   - pebble.go, spare.go: how Pebble is set up. seed_*.go: faults built in for tests.
 //
 // # One writer
@@ -26,9 +27,9 @@
 // grow with the load, and a lone operation waits for nothing but its own sync. (With a second
 // commit on its way during the sync of the first, batches were half as large, and cost more
 // than was won.) Only what repeats a completed key that is in memory and on disk is answered
-// past the loop: such a record does not change until it expires. What operators read of many
-// rows or of a key's events comes from an iterator, and is answered once all that it can have
-// seen is synced.
+// past the loop: such a record does not change until it expires, unless its namespace moves
+// away, which takes it back. What operators read of many rows or of a key's events comes from
+// an iterator, and is answered once all that it can have seen is synced.
 //
 // # Layout
 //

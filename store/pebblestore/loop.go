@@ -15,7 +15,8 @@ type loop struct {
 	cache      *cache
 	buckets    bucketSet
 	namespaces map[string]*store.Namespace
-	newest     commitTime // handed to Pebble
+	forgetting map[string]*forgetting // by namespace
+	newest     commitTime             // handed to Pebble
 	chainLow   uint64
 	ops        []*op
 	encoded    []byte // scratch

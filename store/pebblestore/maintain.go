@@ -240,7 +240,7 @@ func (s *Store) moveForward(ctx context.Context, id bucketID, digests []store.Ke
 
 func (t *turn) moveForward(id bucketID, digest store.KeyDigest) (bool, error) {
 	old := t.l.cache.get(digest)
-	if old == nil {
+	if old == nil && !t.gone[digest] {
 		var err error
 		if old, err = readRow(t.l.s.db, appendRowKey(nil, id, digest)); err != nil {
 			t.l.s.damaged(err)

@@ -2,7 +2,6 @@ package pebblestore
 
 import (
 	"context"
-	"errors"
 
 	"github.com/idemd/idemd/store"
 )
@@ -31,12 +30,14 @@ func (s *Store) PlaceNamespace(ctx context.Context, namespace string, p store.Pl
 	return placed, nil
 }
 
-// ImportRecords implements [store.Placements].
-func (s *Store) ImportRecords(context.Context, string, int64, []store.Inspection) error {
-	return errors.ErrUnsupported
-}
-
-// ForgetRecords implements [store.Placements].
-func (s *Store) ForgetRecords(context.Context, string, int64) (bool, error) {
-	return false, errors.ErrUnsupported
+// moving returns the namespace if it is in one of the phases of a move at the revision.
+func (t *turn) moving(namespace string, revision int64, phases ...store.MovePhase) (*store.Namespace, error) {
+	ns := t.l.namespaces[namespace]
+	if ns == nil {
+		return nil, store.NamespaceUnknown(namespace)
+	}
+	if err := ns.CheckMove(revision, phases...); err != nil {
+		return nil, err
+	}
+	return ns, nil
 }

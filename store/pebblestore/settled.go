@@ -8,7 +8,8 @@ import (
 
 // settled holds completed rows that are known to be synced, so that repeats are answered
 // without the loop. A completed row does not change until it has expired, which the
-// transition functions see from the clock; so nothing here ever has to be taken back.
+// transition functions see from the clock. Only what a namespace that moves imports or forgets
+// is taken back, before the import or the removal is answered.
 type settled struct {
 	shards [settledShards]struct {
 		mu    sync.Mutex
@@ -18,7 +19,7 @@ type settled struct {
 
 const settledShards = 16
 
-// settledRow is a completed row on its way into settled.
+// settledRow is a completed row on its way into settled; without a row, what is there goes.
 type settledRow struct {
 	digest store.KeyDigest
 	row    *row
@@ -39,13 +40,17 @@ func (s *settled) get(digest store.KeyDigest) *row {
 	return shard.cache.get(digest)
 }
 
-// put adds rows that are synced.
+// put adds rows that are synced, in the order in which they became so.
 func (s *settled) put(rows []settledRow) {
 	for _, r := range rows {
 		shard := &s.shards[r.digest[len(r.digest)-1]%settledShards]
 		shard.mu.Lock()
-		shard.cache.put(r.digest, r.row)
-		shard.cache.trim()
+		if r.row == nil {
+			shard.cache.remove(r.digest)
+		} else {
+			shard.cache.put(r.digest, r.row)
+			shard.cache.trim()
+		}
 		shard.mu.Unlock()
 	}
 }

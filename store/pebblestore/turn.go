@@ -17,7 +17,11 @@ type turn struct {
 	now    time.Time
 	batch  *pebble.Batch     // nil until something is written
 	events map[string][]byte // events written in this turn, by key; not yet readable from Pebble
-	// settled are the completed rows that answers of this turn are derived from.
+	// gone are the keys whose rows this turn has removed, and can still be read from Pebble. One
+	// that has come since is in the cache.
+	gone map[store.KeyDigest]bool
+	// settled are the completed rows that answers of this turn are derived from, and what it
+	// has taken the place of or removed.
 	settled []settledRow
 }
 
@@ -59,20 +63,26 @@ func (t *turn) decide(key *store.Key, digest store.KeyDigest, decide transition)
 
 // find returns what is stored for the key, or nil. The row must not be changed.
 func (t *turn) find(tier store.Tier, key *store.Key, digest store.KeyDigest) (*row, error) {
-	r := t.l.cache.get(digest)
-	if r == nil {
-		var err error
-		if r, err = t.load(tier, digest); err != nil {
-			t.l.s.damaged(err)
-			return nil, err
-		}
-		if r == nil {
-			return nil, nil
-		}
-		t.l.cache.put(digest, r)
+	r, err := t.current(tier, digest)
+	if r == nil || err != nil {
+		return nil, err
 	}
+	t.l.cache.put(digest, r)
 	if r.rec.Key != *key {
 		err := corrupt(errors.New("the record is of another key"))
+		t.l.s.damaged(err)
+		return nil, err
+	}
+	return r, nil
+}
+
+// current returns the row as this turn has it, or nil.
+func (t *turn) current(tier store.Tier, digest store.KeyDigest) (*row, error) {
+	if r := t.l.cache.get(digest); r != nil || t.gone[digest] {
+		return r, nil
+	}
+	r, err := t.load(tier, digest)
+	if err != nil {
 		t.l.s.damaged(err)
 		return nil, err
 	}
@@ -182,6 +192,20 @@ func (t *turn) put(digest store.KeyDigest, old, next *row) {
 	_ = b.Set(rowKey, value, nil) // copies; fails only on a batch that is being committed
 	t.l.encoded = value
 	t.l.cache.put(digest, next)
+}
+
+// remove removes the row with its events.
+func (t *turn) remove(digest store.KeyDigest, r *row) {
+	for _, e := range r.events {
+		t.deleteEvent(appendEventKey(nil, r.bucket, digest, e.n))
+	}
+	_ = t.writes().Delete(appendRowKey(nil, r.bucket, digest), nil)
+	t.l.cache.remove(digest)
+	if t.gone == nil {
+		t.gone = map[store.KeyDigest]bool{}
+	}
+	t.gone[digest] = true
+	t.settled = append(t.settled, settledRow{digest: digest})
 }
 
 // damaged tells operators about what a refusal does not say.
