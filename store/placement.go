@@ -62,10 +62,11 @@ type Placements interface {
 	// nothing changes.
 	PlaceNamespace(ctx context.Context, namespace string, p Placement) (Placed, error)
 	// ImportRecords stores records, at most MaxPageSize, with their events as they are, in the
-	// place of stored ones with a lower fence; others stay. They are not changed any more, by
-	// the store or by the caller. The namespace is sealed at the revision; else ErrWrongRegion.
-	// If one of them is refused, none is stored. After another error, or if the placement
-	// changes meanwhile, some may be: send them all again.
+	// place of stored ones unless these have a higher fence: what comes is what the home knows,
+	// and the store may have an older copy of it, from before the attempt ended. They are not
+	// changed any more, by the store or by the caller. The namespace is sealed at the revision;
+	// else ErrWrongRegion. If one of them is refused, none is stored. After another error, or if
+	// the placement changes meanwhile, some may be: send them all again.
 	ImportRecords(ctx context.Context, namespace string, revision int64, records []Inspection) error
 	// ForgetRecords removes records of the namespace, live and expired ones, and reports
 	// whether there may be more. It is sealed or flipped at the revision, else ErrWrongRegion.

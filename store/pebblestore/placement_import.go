@@ -71,7 +71,7 @@ func (t *turn) importRecord(tier store.Tier, in *store.Inspection) error {
 	if err != nil {
 		return err
 	}
-	if old != nil && old.rec.Fence >= in.Record.Fence {
+	if old != nil && old.rec.Fence > in.Record.Fence {
 		return nil
 	}
 	next := &row{rec: in.Record, bucket: t.bucketOfImported(tier, in.Record)}

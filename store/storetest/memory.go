@@ -289,7 +289,7 @@ func (m *Memory) ImportRecords(_ context.Context, namespace string, revision int
 	}
 	for _, in := range records {
 		digest := in.Record.Key.Digest()
-		if old := m.rows[digest]; old == nil || old.record.Fence < in.Record.Fence {
+		if old := m.rows[digest]; old == nil || old.record.Fence <= in.Record.Fence {
 			m.rows[digest] = &memoryRow{record: in.Record, events: slices.Clone(in.Events)}
 		}
 	}
