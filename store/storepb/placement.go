@@ -74,3 +74,19 @@ func MovedFromProto(m *pb.MovedRecord) (store.Inspection, error) {
 	events, err := listFromProto(m.GetEvents(), EventFromProto)
 	return store.Inspection{Record: rec, Events: events}, err
 }
+
+// PlacedToProto returns the message of what a PlaceNamespace did.
+func PlacedToProto(p store.Placed) *pb.PlaceNamespaceResponse {
+	return &pb.PlaceNamespaceResponse{Namespace: NamespaceToProto(p.Namespace), Now: timeToProto(p.Now), InForce: timeToProto(p.InForce)}
+}
+
+// PlacedFromProto returns what a PlaceNamespace did, or ErrInternal.
+func PlacedFromProto(m *pb.PlaceNamespaceResponse) (store.Placed, error) {
+	ns, err := NamespaceAnswerFromProto(m.GetNamespace())
+	if err != nil {
+		return store.Placed{}, err
+	}
+	var r reader
+	p := store.Placed{Namespace: ns, Now: r.time("now", m.GetNow()), InForce: r.time("in force", m.GetInForce())}
+	return p, r.answer()
+}

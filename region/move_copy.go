@@ -1,0 +1,136 @@
+package region
+
+import (
+	"context"
+	"time"
+
+	"github.com/idemd/idemd/store"
+)
+
+// tellEvery is how many records are copied between two steps that say so.
+const tellEvery = 1000
+
+// copy carries all live records over, and tells how many. A listing may leave out what moves
+// while it goes on, between two buckets for example, so it is repeated until nothing is new.
+func (v *move) copy(ctx context.Context) error {
+	copied := map[store.KeyDigest]struct{}{}
+	for {
+		before := len(copied)
+		for _, source := range v.sources() {
+			if err := v.copyFrom(ctx, source, copied); err != nil {
+				return err
+			}
+		}
+		if len(copied) == before {
+			return v.tellOf(Step{Name: "copied", Count: int64(len(copied))})
+		}
+	}
+}
+
+// copyFrom carries over what of a region has not been copied.
+func (v *move) copyFrom(ctx context.Context, source string, copied map[store.KeyDigest]struct{}) error {
+	ahead, err := v.aheadOf(ctx, source)
+	if err != nil {
+		return err
+	}
+	party, err := v.party(source)
+	if err != nil {
+		return err
+	}
+	for token, more := "", true; more; more = token != "" {
+		page, err := party.Export(ctx, v.Namespace, v.current.Revision, token)
+		if err != nil {
+			return err
+		}
+		told := len(copied) / tellEvery
+		if err := v.importNew(ctx, source, page.Records, ahead, copied); err != nil {
+			return err
+		}
+		if len(copied)/tellEvery != told {
+			if err := v.tellOf(Step{Name: "copied", Count: int64(len(copied))}); err != nil {
+				return err
+			}
+		}
+		token = page.NextPageToken
+	}
+	return nil
+}
+
+// importNew stores those of the records that have not been. A region may have records of keys
+// that live elsewhere, of a move that was abandoned: they say nothing any more.
+func (v *move) importNew(ctx context.Context, source string, records []store.Inspection, ahead time.Duration, copied map[store.KeyDigest]struct{}) error {
+	var fresh []store.Inspection
+	var digests []store.KeyDigest
+	for _, in := range records {
+		digest := in.Record.Key.Digest()
+		if _, known := copied[digest]; known || v.rule.Home(in.Record.Key) != source {
+			continue
+		}
+		if in.Record.State == store.StateInProgress && in.Record.LeaseEnd.After(v.last) { // a listing left it out
+			return &store.Error{Sentinel: store.ErrUnavailable, Detail: "an attempt still holds a lease; run it again"}
+		}
+		in.Record = later(in.Record, ahead)
+		fresh, digests = append(fresh, in), append(digests, digest)
+	}
+	if len(fresh) == 0 {
+		return nil
+	}
+	if err := v.Local.ImportRecords(ctx, v.Namespace, v.current.Revision, fresh); err != nil {
+		return err
+	}
+	for _, digest := range digests {
+		copied[digest] = struct{}{}
+	}
+	return nil
+}
+
+// aheadOf is how far the clock here is ahead of a region's, and no less.
+func (v *move) aheadOf(ctx context.Context, region string) (time.Duration, error) {
+	there, err := v.placeAt(ctx, region, v.current)
+	if err != nil {
+		return 0, err
+	}
+	here, err := v.placeAt(ctx, v.Here, v.current)
+	if err != nil {
+		return 0, err
+	}
+	return here.Now.Sub(there.Now), nil
+}
+
+// later returns the record with what is still to come put off, by as much as its new store's
+// clock is ahead: nothing expires early because of where it is.
+func later(rec *store.Record, ahead time.Duration) *store.Record {
+	if ahead <= 0 {
+		return rec
+	}
+	moved := *rec
+	moved.AttemptLimit = moved.AttemptLimit.Add(ahead)
+	if !moved.ExpiresAt.IsZero() {
+		moved.ExpiresAt = moved.ExpiresAt.Add(ahead)
+	}
+	return &moved
+}
+
+// carryFloor makes what an old home may have forgotten count as forgotten in the new one.
+func (v *move) carryFloor(ctx context.Context) error {
+	own, err := v.Local.GetNamespace(ctx, v.Namespace)
+	if err != nil {
+		return err
+	}
+	placed, err := v.placeAll(ctx, v.sources())
+	if err != nil {
+		return err
+	}
+	floor := own.RecoveryFloor
+	for _, there := range placed {
+		if there.Namespace.RecoveryFloor.After(floor) {
+			floor = there.Namespace.RecoveryFloor
+		}
+	}
+	if floor.Equal(own.RecoveryFloor) {
+		return nil
+	}
+	own.RecoveryFloor = floor
+	_, err = v.Local.UpdateNamespace(ctx, own)
+	return err
+}

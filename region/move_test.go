@@ -1,0 +1,470 @@
+package region
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/idemd/idemd/store"
+)
+
+var errCrashed = errors.New("crashed")
+
+// finishMove runs the mover until it succeeds.
+func (w *moveWorld) finishMove(req MoveRequest) {
+	for range 20 {
+		if err := w.mover(req.To, func() error { return nil }).Move(w.t.Context(), req, quiet); err == nil {
+			return
+		} else if !errors.Is(err, store.ErrUnavailable) {
+			w.t.Fatal(err)
+		}
+		w.advance(time.Second)
+	}
+	w.t.Fatal("the move does not end")
+}
+
+// checkArrived fails unless the regions agree on the new home, and only it has records.
+func (w *moveWorld) checkArrived(to string) {
+	w.t.Helper()
+	want := w.placementIn(to)
+	if want.Rule != "fixed "+to || want.Move != (store.Move{}) {
+		w.t.Fatalf("the move is over, and the placement is %+v", want)
+	}
+	for _, name := range worldRegions {
+		page, err := w.stores[name].ListRecords(w.t.Context(), store.ListRequest{Namespace: movedNamespace})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if name != to && len(page.Records) > 0 {
+			w.t.Fatalf("region %s still has %d records", name, len(page.Records))
+		}
+	}
+}
+
+// Movers that crash, several at once, and one that abandons, while callers go on and requests
+// arrive late and twice: no promise is broken at any step, and whoever runs it again ends it.
+func TestMoveByChance(t *testing.T) {
+	rules := []string{"fixed us", "prefix a-=eu *=us", "spread ap eu us", "prefix a-=ap *=eu"}
+	seeds := 1500
+	if testing.Short() {
+		seeds = 150
+	}
+	for seed := range uint64(seeds) {
+		w := newMoveWorld(t, seed, rules[seed%uint64(len(rules))], 50*time.Second)
+		moveByChance(w)
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+func moveByChance(w *moveWorld) {
+	serial := 0
+	moving := func(to string, abandon bool) func(a *actor) {
+		return func(a *actor) {
+			for range w.rand.IntN(30) {
+				a.wait()
+			}
+			step := func() error {
+				a.wait()
+				if w.rand.IntN(30) == 0 {
+					return errCrashed
+				}
+				return nil
+			}
+			here := to
+			if abandon {
+				here = worldRegions[w.rand.IntN(len(worldRegions))]
+			}
+			_ = w.mover(here, step).Move(context.Background(), MoveRequest{Namespace: movedNamespace, To: to, Abandon: abandon, Patience: 3 * time.Second}, quiet)
+		}
+	}
+	calling := func(a *actor) {
+		r := &router{w: w, map_: w.placementIn("us")}
+		for range 120 {
+			serial++
+			r.act(serial)
+			w.advance(time.Duration(w.rand.IntN(800)) * time.Millisecond)
+			a.wait()
+		}
+	}
+	late := func(a *actor) {
+		for range 100 {
+			a.wait()
+			if n := len(w.ghosts); n > 0 && w.rand.IntN(3) == 0 {
+				i := w.rand.IntN(n)
+				w.ghosts[i]()
+				w.ghosts = slices.Delete(w.ghosts, i, i+1)
+			}
+		}
+	}
+	other := "eu"
+	if w.rand.IntN(4) == 0 {
+		other = "ap"
+	}
+	w.turns(w.checkGrants, calling, calling, late, moving("eu", false), moving(other, false), moving("eu", w.rand.IntN(2) == 0), moving("eu", w.rand.IntN(3) == 0))
+
+	to := w.unfinished("eu")
+	w.finishMove(MoveRequest{Namespace: movedNamespace, To: to})
+	w.checkArrived(to)
+	r := &router{w: w, map_: w.placementIn(to)}
+	for range 60 {
+		serial++
+		r.act(serial)
+		w.advance(time.Duration(w.rand.IntN(800)) * time.Millisecond)
+	}
+}
+
+// unfinished is where the namespace is on its way to, as far as any region knows; to if it rests.
+func (w *moveWorld) unfinished(to string) string {
+	var newest store.Placement
+	for _, name := range worldRegions {
+		if p := w.placementIn(name); p.Revision > newest.Revision {
+			newest = p
+		}
+	}
+	if newest.Move.To != "" {
+		return newest.Move.To
+	}
+	return to
+}
+
+// A mover that crashes before or behind any request, and the one that goes on in its place at
+// any later one, leave nothing that a third cannot end.
+func TestMoveCrashesAnywhere(t *testing.T) {
+	for _, abandon := range []bool{false, true} {
+		for first := 1; ; first++ {
+			ended := false
+			for second := 1; ; second += 3 {
+				a, b := crashTwice(t, first, second, abandon)
+				ended = a
+				if b {
+					break
+				}
+			}
+			if ended {
+				break
+			}
+		}
+	}
+}
+
+// crashTwice reports whether the first and the second mover ended without a crash.
+func crashTwice(t *testing.T, first, second int, abandon bool) (bool, bool) {
+	w := newMoveWorld(t, uint64(first*1000+second), "prefix a-=ap *=us", 10*time.Second)
+	r := &router{w: w, map_: w.placementIn("us")}
+	for i := range 40 {
+		r.act(i)
+	}
+	req := MoveRequest{Namespace: movedNamespace, To: "eu", Patience: time.Second}
+	crashed := func(req MoveRequest, at int) bool {
+		steps := 0
+		err := w.mover("eu", func() error {
+			w.checkGrants()
+			if steps++; steps == at {
+				return errCrashed
+			}
+			return nil
+		}).Move(t.Context(), req, quiet)
+		if err != nil && !errors.Is(err, errCrashed) && !errors.Is(err, store.ErrInvalidArgument) {
+			t.Fatalf("crash at %d and %d: %v", first, second, err)
+		}
+		return errors.Is(err, errCrashed)
+	}
+	a := crashed(req, first)
+	again := req
+	again.Abandon = abandon
+	b := crashed(again, second)
+	w.finishMove(req)
+	w.checkArrived("eu")
+	for i := range 40 {
+		r.act(1000 + i)
+	}
+	return !a, !b
+}
+
+// steps runs a move and returns its steps, waits left out.
+func (w *moveWorld) steps(req MoveRequest, here string) ([]string, error) {
+	var steps []string
+	err := w.mover(here, func() error { return nil }).Move(w.t.Context(), req, func(s Step) error {
+		text := s.Name
+		if s.Count > 0 {
+			text = fmt.Sprintf("%s %d", s.Name, s.Count)
+		}
+		steps = append(steps, text)
+		return nil
+	})
+	return steps, err
+}
+
+func (w *moveWorld) claim(region, id, attempt string, epoch int64) store.ClaimAnswer {
+	w.t.Helper()
+	answer, err := w.stores[region].Claim(w.t.Context(), store.ClaimRequest{
+		Key: store.Key{Namespace: movedNamespace, ID: id}, AttemptID: attempt, Epoch: epoch,
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return answer
+}
+
+func (w *moveWorld) complete(region, id, attempt string, fence, epoch int64) store.CompleteAnswer {
+	w.t.Helper()
+	answer, err := w.stores[region].Complete(w.t.Context(), store.CompleteRequest{
+		Key: store.Key{Namespace: movedNamespace, ID: id}, AttemptID: attempt, Fence: fence, Epoch: epoch, Outcome: &store.Outcome{Body: []byte(id)},
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return answer
+}
+
+func TestMoveTellsItsSteps(t *testing.T) {
+	w := newMoveWorld(t, 1, "fixed us", 0)
+	for i := range 1500 {
+		id := fmt.Sprint(i)
+		w.complete("us", id, "a", w.claim("us", id, "a", 1).Granted.Fence, 1)
+	}
+	w.claim("us", "held", "a", 1)
+	req := MoveRequest{Namespace: movedNamespace, To: "eu"}
+	steps, err := w.steps(req, "eu")
+	want := []string{"frozen", "waiting 1", "sealed", "copied 1000", "copied 1501", "flipped", "forgotten", "done"}
+	if err != nil || !slices.Equal(steps, want) {
+		t.Fatalf("steps %q, %v, want %q", steps, err, want)
+	}
+	if steps, err := w.steps(req, "eu"); err != nil || !slices.Equal(steps, []string{"done"}) {
+		t.Fatalf("again: %q, %v", steps, err)
+	}
+}
+
+// Whoever holds a lease may renew while patience lasts, and no longer; then it is waited for the
+// end of the lease.
+func TestMoveOutlastsARenewedLease(t *testing.T) {
+	w := newMoveWorld(t, 1, "fixed us", 0)
+	fence := w.claim("us", "held", "a", 1).Granted.Fence
+	m := w.mover("eu", func() error { return nil })
+	plain := m.Sleep
+	renewed, end := 0, time.Time{}
+	m.Sleep = func(ctx context.Context, d time.Duration) error {
+		answer, err := w.stores["us"].Renew(ctx, store.RenewRequest{Key: store.Key{Namespace: movedNamespace, ID: "held"}, AttemptID: "a", Fence: fence, Epoch: 1})
+		if err == nil {
+			renewed, end = renewed+1, answer.LeaseExpiresAt
+		} else if !errors.Is(err, store.ErrUnavailable) && !errors.Is(err, store.ErrLeaseExpired) {
+			t.Errorf("renewing while sealed: %v", err)
+		}
+		return plain(ctx, d)
+	}
+	var sealedAt, flippedAt time.Time
+	err := m.Move(t.Context(), MoveRequest{Namespace: movedNamespace, To: "eu", Patience: 8 * time.Second}, func(s Step) error {
+		switch s.Name {
+		case "sealed":
+			sealedAt = w.clocks["us"].Wall()
+		case "flipped":
+			flippedAt = w.clocks["us"].Wall()
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if renewed == 0 || sealedAt.Before(end.Add(-6*time.Second)) || flippedAt.Before(end) {
+		t.Fatalf("%d renewals up to %v, sealed at %v, flipped at %v", renewed, end, sealedAt, flippedAt)
+	}
+}
+
+// Of the clocks of two regions either may be ahead. Fences grow, and no outcome is forgotten
+// early, also if the new home's clock is ahead by more than the retention.
+func TestMoveBetweenClocksThatAreApart(t *testing.T) {
+	for _, ahead := range []time.Duration{-50 * time.Second, 0, 50 * time.Second, 20 * time.Minute} {
+		t.Run(ahead.String(), func(t *testing.T) {
+			w := newMoveWorld(t, 1, "fixed us", 0)
+			w.advance(time.Hour)
+			region := "eu"
+			if ahead < 0 {
+				region = "us"
+			}
+			w.clocks[region].Advance(ahead.Abs())
+			w.offset[region] += ahead.Abs()
+			last := w.claim("us", "done", "a", 1).Granted.Fence
+			until := w.trueTime("us", w.complete("us", "done", "a", last, 1).ExpiresAt)
+			freed := w.claim("us", "freed", "a", 1).Granted.Fence
+			w.advance(6 * time.Second)
+			w.finishMove(MoveRequest{Namespace: movedNamespace, To: "eu"})
+			if g := w.claim("eu", "new", "a", 2).Granted; g == nil || g.Fence <= freed {
+				t.Errorf("a new key is granted with %+v after fence %d", g, freed)
+			}
+			if g := w.claim("eu", "freed", "b", 2).Granted; g == nil || g.Fence <= freed || !g.Unsettled {
+				t.Errorf("a lapsed key is granted with %+v after fence %d", g, freed)
+			}
+			w.advance(until - w.elapsed - time.Microsecond)
+			if c := w.claim("eu", "done", "b", 2).Completed; c == nil {
+				t.Error("an outcome was forgotten before its retention ended")
+			}
+		})
+	}
+}
+
+func TestMoveRefusesAClockThatIsFarBehind(t *testing.T) {
+	w := newMoveWorld(t, 1, "fixed us", 0)
+	w.clocks["us"].Advance(2 * time.Minute)
+	_, err := w.steps(MoveRequest{Namespace: movedNamespace, To: "eu"}, "eu")
+	if !errors.Is(err, store.ErrInvalidArgument) || !strings.Contains(err.Error(), "clock") {
+		t.Fatalf("got %v", err)
+	}
+	if p := w.placementIn("us"); p.Revision != 1 {
+		t.Fatalf("the placement was changed: %+v", p)
+	}
+}
+
+// What an old home may have forgotten stays forgotten: the recovery floor moves along.
+func TestMoveCarriesTheRecoveryFloor(t *testing.T) {
+	w := newMoveWorld(t, 1, "fixed us", 0)
+	ns, err := w.stores["us"].GetNamespace(t.Context(), movedNamespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns.RecoveryFloor = w.clocks["us"].Wall()
+	if _, err := w.stores["us"].UpdateNamespace(t.Context(), ns); err != nil {
+		t.Fatal(err)
+	}
+	w.finishMove(MoveRequest{Namespace: movedNamespace, To: "eu"})
+	_, err = w.stores["eu"].Claim(t.Context(), store.ClaimRequest{Key: store.Key{Namespace: movedNamespace, ID: "1"}, AttemptID: "a", Epoch: 2})
+	if !errors.Is(err, store.ErrUnknownHistory) {
+		t.Fatalf("a key that may have been forgotten: %v, want UNKNOWN_HISTORY", err)
+	}
+}
+
+func TestMoveRefusesOtherSettings(t *testing.T) {
+	w := newMoveWorld(t, 1, "fixed us", 0)
+	ns, err := w.stores["us"].GetNamespace(t.Context(), movedNamespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns.Retention = time.Hour
+	if _, err := w.stores["us"].UpdateNamespace(t.Context(), ns); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.steps(MoveRequest{Namespace: movedNamespace, To: "eu"}, "eu"); !errors.Is(err, store.ErrInvalidArgument) || !strings.Contains(err.Error(), "settings") {
+		t.Fatalf("got %v", err)
+	}
+}
+
+// A region in which other keys are at home keeps the copies of an abandoned move. They do not
+// count when the move is made again.
+func TestMoveAgainAfterAnAbandonedOne(t *testing.T) {
+	w := newMoveWorld(t, 1, "prefix a-=eu *=us", 0)
+	late := w.claim("us", "late", "a", 1).Granted.Fence // its outcome comes between the moves
+	w.advance(6 * time.Second)
+	req := MoveRequest{Namespace: movedNamespace, To: "eu"}
+	m := w.mover("eu", func() error { return nil })
+	err := m.Move(t.Context(), req, func(s Step) error {
+		if s.Name == "copied" {
+			return errCrashed
+		}
+		return nil
+	})
+	if !errors.Is(err, errCrashed) {
+		t.Fatal(err)
+	}
+	abandoning := req
+	abandoning.Abandon = true
+	if steps, err := w.steps(abandoning, "us"); err != nil || !slices.Equal(steps, []string{"abandoned"}) {
+		t.Fatalf("abandoned: %q, %v", steps, err)
+	}
+	w.complete("us", "late", "a", late, 1)
+
+	w.finishMove(req)
+	if c := w.claim("eu", "late", "b", 2).Completed; c == nil {
+		t.Error("the outcome is lost")
+	}
+}
+
+func TestMoveIsAbandonedWithoutItsTarget(t *testing.T) {
+	w := newMoveWorld(t, 1, "fixed us", 0)
+	req := MoveRequest{Namespace: movedNamespace, To: "eu"}
+	m := w.mover("eu", func() error { return nil })
+	if err := m.Move(t.Context(), req, func(s Step) error {
+		if s.Name == "sealed" {
+			return errCrashed
+		}
+		return nil
+	}); !errors.Is(err, errCrashed) {
+		t.Fatal(err)
+	}
+	away := w.mover("us", func() error { return nil })
+	away.Peers["eu"] = nowhere{}
+	req.Abandon = true
+	err := away.Move(t.Context(), req, quiet)
+	if !errors.Is(err, store.ErrHomeUnreachable) || !strings.Contains(err.Error(), "where they lived before") {
+		t.Fatalf("got %v", err)
+	}
+	if w.claim("us", "1", "a", 1).Granted == nil {
+		t.Error("the old home does not serve again")
+	}
+	if steps, err := w.steps(req, "us"); err != nil || !slices.Equal(steps, []string{"abandoned"}) {
+		t.Fatalf("abandoned once the target is back: %q, %v", steps, err)
+	}
+	w.finishMove(MoveRequest{Namespace: movedNamespace, To: "eu"})
+	w.checkArrived("eu")
+}
+
+// nowhere is a region that cannot be reached.
+type nowhere struct{ Party }
+
+func (nowhere) Place(context.Context, string, store.Placement) (store.Placed, error) {
+	return store.Placed{}, store.Refuse(store.ErrHomeUnreachable, "region eu")
+}
+
+func TestMoveRefusals(t *testing.T) {
+	w := newMoveWorld(t, 1, "fixed us", 0)
+	m := w.mover("eu", func() error { return nil })
+	if err := m.Move(t.Context(), MoveRequest{Namespace: movedNamespace, To: "eu"}, func(s Step) error {
+		if s.Name == "frozen" {
+			return errCrashed
+		}
+		return nil
+	}); !errors.Is(err, errCrashed) {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, here string
+		req        MoveRequest
+		want       error
+		says       string
+	}{
+		{"asked elsewhere", "us", MoveRequest{Namespace: movedNamespace, To: "eu"}, store.ErrWrongRegion, `ask a server of region "eu"`},
+		{"no such region", "us", MoveRequest{Namespace: movedNamespace, To: "mars"}, store.ErrInvalidArgument, `"ap" "eu" "us"`},
+		{"no such namespace", "eu", MoveRequest{Namespace: "none", To: "eu"}, store.ErrNamespaceUnknown, ""},
+		{"not placed", "eu", MoveRequest{Namespace: store.DefaultNamespace, To: "eu"}, store.ErrInvalidArgument, "no placement"},
+		{"on its way elsewhere", "ap", MoveRequest{Namespace: movedNamespace, To: "ap"}, store.ErrInvalidArgument, `on its way to region "eu"`},
+		{"another is abandoned", "us", MoveRequest{Namespace: movedNamespace, To: "ap", Abandon: true}, store.ErrInvalidArgument, `on its way to region "eu"`},
+		{"negative patience", "eu", MoveRequest{Namespace: movedNamespace, To: "eu", Patience: -1}, store.ErrInvalidArgument, "patience"},
+	} {
+		if _, err := w.steps(c.req, c.here); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v, want %v with %q", c.name, err, c.want, c.says)
+		}
+	}
+	w.finishMove(MoveRequest{Namespace: movedNamespace, To: "eu"})
+	steps, err := w.steps(MoveRequest{Namespace: movedNamespace, To: "eu", Abandon: true}, "us")
+	if err != nil && !errors.Is(err, store.ErrInvalidArgument) {
+		t.Errorf("abandoned though it has arrived: %q, %v", steps, err)
+	}
+}
+
+// Of a namespace that has two placements of one revision nothing is moved.
+func TestMoveRefusesADispute(t *testing.T) {
+	w := newMoveWorld(t, 1, "fixed us", 0)
+	for region, rule := range map[string]string{"us": "fixed us", "eu": "spread ap us"} {
+		if _, err := w.stores[region].PlaceNamespace(t.Context(), movedNamespace, store.Placement{Epoch: 2, Revision: 2, Rule: rule}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := w.steps(MoveRequest{Namespace: movedNamespace, To: "eu"}, "eu")
+	if !errors.Is(err, store.ErrWrongRegion) || !strings.Contains(err.Error(), "another placement") {
+		t.Fatalf("got %v", err)
+	}
+}

@@ -1,0 +1,114 @@
+package region
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/idemd/idemd/store"
+)
+
+const (
+	forever = time.Duration(math.MaxInt64)
+	// pollHeld is how often it is asked how many attempts hold a lease, which may read every
+	// record that is in progress.
+	pollHeld = 500 * time.Millisecond
+)
+
+// spreadInForce gives everybody involved the current placement, and says from when on the old
+// homes' stores act by it, each by its own clock.
+func (v *move) spreadInForce(ctx context.Context) (map[string]store.Placed, error) {
+	placed, err := v.placeAll(ctx, v.sources())
+	if err != nil {
+		return nil, err
+	}
+	return placed, v.spread(ctx, v.To)
+}
+
+// awaitHeld waits until the placement is in force in the old homes and no attempt holds a lease
+// there, for as long as patience lasts by their clocks.
+func (v *move) awaitHeld(ctx context.Context, inForce map[string]store.Placed, patience time.Duration) error {
+	told := -1
+	for {
+		count, over := 0, true
+		for source, placed := range inForce {
+			held, err := v.held(ctx, source)
+			if err != nil {
+				return err
+			}
+			count += held.Count
+			over = over && !held.Now.Before(placed.InForce)
+			if held.Now.Sub(placed.Now) >= patience {
+				return nil
+			}
+		}
+		if over && count == 0 {
+			return nil
+		}
+		if count > 0 && count != told {
+			told = count
+			if err := v.tellOf(Step{Name: "waiting", Detail: "attempts hold a lease", Count: int64(count)}); err != nil {
+				return err
+			}
+		}
+		if err := v.sleep(ctx, pollHeld); err != nil {
+			return err
+		}
+	}
+}
+
+// held asks a region, and notes its clock.
+func (v *move) held(ctx context.Context, region string) (Held, error) {
+	party, err := v.party(region)
+	if err != nil {
+		return Held{}, err
+	}
+	held, err := party.Held(ctx, v.Namespace, v.current.Epoch)
+	if err == nil && held.Now.After(v.last) {
+		v.last = held.Now
+	}
+	return held, err
+}
+
+// awaitClock waits until the clock here is past everything that the old homes have done: a
+// fence is no lower than the clock, and so every fence from here on is above theirs.
+func (v *move) awaitClock(ctx context.Context) error {
+	for {
+		here, err := v.placeAt(ctx, v.Here, v.current)
+		if err != nil {
+			return err
+		}
+		if here.Now.After(v.last) {
+			return nil
+		}
+		if err := v.sleep(ctx, v.last.Sub(here.Now)+time.Microsecond); err != nil {
+			return err
+		}
+	}
+}
+
+// awaitInForce waits for as long as it takes until the stores act by what they were given.
+func (v *move) awaitInForce(ctx context.Context, placed map[string]store.Placed) error {
+	var longest time.Duration
+	for _, p := range placed {
+		longest = max(longest, p.InForce.Sub(p.Now))
+	}
+	if longest == 0 {
+		return nil
+	}
+	return v.sleep(ctx, longest)
+}
+
+func (v *move) sleep(ctx context.Context, d time.Duration) error {
+	if v.Sleep != nil {
+		return v.Sleep(ctx, d)
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
