@@ -165,6 +165,12 @@ func (s *secured) dial(own *devca.Pair, opts ...grpc.DialOption) *grpc.ClientCon
 	return conn
 }
 
+// dialConfig makes a connection with TLS of the test's.
+func (s *secured) dialConfig(config *tls.Config) *grpc.ClientConn {
+	s.Helper()
+	return s.dial(nil, grpc.WithTransportCredentials(credentials.NewTLS(config)))
+}
+
 func (s *secured) toTheRig(own *devca.Pair) []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithTransportCredentials(credentials.NewTLS(s.tls(own))),
