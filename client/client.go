@@ -26,6 +26,11 @@ import (
 // a second of one another, and replaced every minute. A Claim with a wait stays a call, and so
 // does what has a large outcome or a context with outgoing metadata.
 //
+// Where there are regions, a client of [Dial] learns from the answers that there are, and asks
+// a key's home itself. What it cannot reach there, or does not know of, it asks the server that
+// was dialled, which sends it on. In plain text it leaves this machine only if the dialled
+// server is on another one. What operators do is asked of the dialled server. See [NoRouting].
+//
 // Errors are those of [store.Store]: a refusal is a [*store.Error] that unwraps to one of
 // package store's sentinels, and to the gRPC error if there was one. A server that cannot
 // be reached, or a connection that broke, is [store.ErrUnavailable]: the operation may
@@ -45,7 +50,8 @@ var (
 	_ store.Namespaces = (*Client)(nil)
 )
 
-// New returns a client that uses a connection of the caller's, and does not close it.
+// New returns a client that uses a connection of the caller's, and does not close it. It asks
+// by no other: a key that lives in another region than the server's costs a detour each time.
 // An [InspectRecord] answer can exceed gRPC's default limit of 4 MiB on what a client
 // receives; allow for [MaxReceiveBytes], as the connections that [Dial] makes do.
 //

@@ -38,5 +38,7 @@
 //   - sharing.go: what goes by a session and what by calls; sessions.go: when one is opened;
 //     session.go: the stream.
 //   - retry.go: how a call is sent again, within a budget.
+//   - routes.go: which region's server is asked; topology.go: what is known of regions;
+//     home.go: the connection to another region.
 //   - operations.go: the five operations on keys; operator.go: records, namespaces, buckets.
 package client

@@ -53,8 +53,8 @@ func (h *home) answered(now time.Duration) {
 	h.failures = 0
 }
 
-// silentSince reports whether no answer came since then.
-func (h *home) silentSince(then time.Duration) bool { return h.heard.Load() < int64(then) }
+// silentSince reports whether no answer came after then.
+func (h *home) silentSince(then time.Duration) bool { return h.heard.Load() <= int64(then) }
 
 // avoid begins a pause. Of those that were on the way together only the first counts.
 func (h *home) avoid(now time.Duration) {

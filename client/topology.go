@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"net"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -124,5 +125,5 @@ func maySendTo(address string, from *peer.Peer) bool {
 		return local
 	}
 	private := credentials.CheckSecurityLevel(from.AuthInfo, credentials.PrivacyAndIntegrity) == nil
-	return checkHostPort(address) == nil && (private || !local)
+	return !strings.HasPrefix(address, ":") && checkHostPort(address) == nil && (private || !local)
 }
