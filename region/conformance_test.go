@@ -1,0 +1,45 @@
+package region
+
+import (
+	"context"
+	"testing"
+
+	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/storetest"
+)
+
+// routed makes instances that are asked through the router of eu.
+func routed(rules string, names ...string) storetest.Factory {
+	return func(t testing.TB) *storetest.Instance {
+		w := start(t, rules, names...)
+		return &storetest.Instance{Backend: everyStore{w.eu().router, w}, Clock: w.clock, AttemptsHidden: len(names) > 1, Unplaced: true}
+	}
+}
+
+// everyStore maintains the stores of all regions: a router does so for its own only.
+type everyStore struct {
+	store.Backend
+	world *world
+}
+
+// Maintain implements [store.Maintainer].
+func (e everyStore) Maintain(ctx context.Context) (done store.Maintenance, err error) {
+	for _, s := range e.world.sites {
+		if _, err := s.store.Maintain(ctx); err != nil {
+			return done, err
+		}
+	}
+	return e.Backend.Maintain(ctx)
+}
+
+func TestConformanceAtHome(t *testing.T) {
+	storetest.Run(t, routed(`"*": fixed eu`, "eu"))
+}
+
+func TestConformanceWithTheHomeAtAPeer(t *testing.T) {
+	storetest.Run(t, routed(`"*": fixed us`, "eu", "us"))
+}
+
+func TestConformanceSpreadOverRegions(t *testing.T) {
+	storetest.Run(t, routed(everythingSpread, "eu", "us", "ap"))
+}

@@ -1,0 +1,124 @@
+package region
+
+import (
+	"context"
+
+	pb "github.com/idemd/idemd/proto/idemd/v1"
+	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/storepb"
+)
+
+// operation is how an operation on a key is sent to the key's home, and what that makes of it.
+type operation[R, A any] struct {
+	method   string // that its caller must be allowed
+	grants   bool   // it may begin an attempt
+	validate func(R) error
+	key      func(R) store.Key
+	by       func(R, int64) R // with the epoch
+	perform  func(context.Context, store.Backend, R) (A, error)
+	told     func(A, store.Served) A // nil: the answer does not say who answered
+
+	write  func(*pb.ForwardRequest, R)
+	answer func(*pb.ForwardResponse) (A, error)
+}
+
+var claiming = &operation[store.ClaimRequest, store.ClaimAnswer]{
+	method:   pb.IdempotencyService_Claim_FullMethodName,
+	grants:   true,
+	validate: func(r store.ClaimRequest) error { return r.Validate() },
+	key:      func(r store.ClaimRequest) store.Key { return r.Key },
+	by:       func(r store.ClaimRequest, epoch int64) store.ClaimRequest { r.Epoch = epoch; return r },
+	perform: func(ctx context.Context, b store.Backend, r store.ClaimRequest) (store.ClaimAnswer, error) {
+		return b.Claim(ctx, r)
+	},
+	told: func(a store.ClaimAnswer, s store.Served) store.ClaimAnswer { a.Served = s; return a },
+	write: func(m *pb.ForwardRequest, r store.ClaimRequest) {
+		m.Operation = &pb.ForwardRequest_Claim{Claim: storepb.ClaimRequestToProto(r)}
+	},
+	answer: func(m *pb.ForwardResponse) (store.ClaimAnswer, error) {
+		return storepb.ClaimAnswerFromProto(m.GetClaim())
+	},
+}
+
+var renewing = &operation[store.RenewRequest, store.RenewAnswer]{
+	method:   pb.IdempotencyService_Renew_FullMethodName,
+	validate: func(r store.RenewRequest) error { return r.Validate() },
+	key:      func(r store.RenewRequest) store.Key { return r.Key },
+	by:       func(r store.RenewRequest, epoch int64) store.RenewRequest { r.Epoch = epoch; return r },
+	perform: func(ctx context.Context, b store.Backend, r store.RenewRequest) (store.RenewAnswer, error) {
+		return b.Renew(ctx, r)
+	},
+	told: func(a store.RenewAnswer, s store.Served) store.RenewAnswer { a.Served = s; return a },
+	write: func(m *pb.ForwardRequest, r store.RenewRequest) {
+		m.Operation = &pb.ForwardRequest_Renew{Renew: storepb.RenewRequestToProto(r)}
+	},
+	answer: func(m *pb.ForwardResponse) (store.RenewAnswer, error) {
+		if m.GetRenew() == nil {
+			return store.RenewAnswer{}, errNoAnswer
+		}
+		return storepb.RenewAnswerFromProto(m.GetRenew())
+	},
+}
+
+var completing = &operation[store.CompleteRequest, store.CompleteAnswer]{
+	method:   pb.IdempotencyService_Complete_FullMethodName,
+	validate: func(r store.CompleteRequest) error { return r.Validate() },
+	key:      func(r store.CompleteRequest) store.Key { return r.Key },
+	by:       func(r store.CompleteRequest, epoch int64) store.CompleteRequest { r.Epoch = epoch; return r },
+	perform: func(ctx context.Context, b store.Backend, r store.CompleteRequest) (store.CompleteAnswer, error) {
+		return b.Complete(ctx, r)
+	},
+	told: func(a store.CompleteAnswer, s store.Served) store.CompleteAnswer { a.Served = s; return a },
+	write: func(m *pb.ForwardRequest, r store.CompleteRequest) {
+		m.Operation = &pb.ForwardRequest_Complete{Complete: storepb.CompleteRequestToProto(r)}
+	},
+	answer: func(m *pb.ForwardResponse) (store.CompleteAnswer, error) {
+		if m.GetComplete() == nil {
+			return store.CompleteAnswer{}, errNoAnswer
+		}
+		return storepb.CompleteAnswerFromProto(m.GetComplete())
+	},
+}
+
+var releasing = &operation[store.ReleaseRequest, store.ReleaseAnswer]{
+	method:   pb.IdempotencyService_Release_FullMethodName,
+	validate: func(r store.ReleaseRequest) error { return r.Validate() },
+	key:      func(r store.ReleaseRequest) store.Key { return r.Key },
+	by:       func(r store.ReleaseRequest, epoch int64) store.ReleaseRequest { r.Epoch = epoch; return r },
+	perform: func(ctx context.Context, b store.Backend, r store.ReleaseRequest) (store.ReleaseAnswer, error) {
+		return b.Release(ctx, r)
+	},
+	told: func(a store.ReleaseAnswer, s store.Served) store.ReleaseAnswer { a.Served = s; return a },
+	write: func(m *pb.ForwardRequest, r store.ReleaseRequest) {
+		m.Operation = &pb.ForwardRequest_Release{Release: storepb.ReleaseRequestToProto(r)}
+	},
+	answer: func(m *pb.ForwardResponse) (store.ReleaseAnswer, error) {
+		if m.GetRelease() == nil {
+			return store.ReleaseAnswer{}, errNoAnswer
+		}
+		return storepb.ReleaseAnswerFromProto(m.GetRelease())
+	},
+}
+
+var lookingUp = &operation[store.LookupRequest, store.LookupAnswer]{
+	method:   pb.IdempotencyService_Lookup_FullMethodName,
+	validate: func(r store.LookupRequest) error { return r.Validate() },
+	key:      func(r store.LookupRequest) store.Key { return r.Key },
+	by:       func(r store.LookupRequest, epoch int64) store.LookupRequest { r.Epoch = epoch; return r },
+	perform: func(ctx context.Context, b store.Backend, r store.LookupRequest) (store.LookupAnswer, error) {
+		return b.Lookup(ctx, r)
+	},
+	told: func(a store.LookupAnswer, s store.Served) store.LookupAnswer { a.Served = s; return a },
+	write: func(m *pb.ForwardRequest, r store.LookupRequest) {
+		m.Operation = &pb.ForwardRequest_Lookup{Lookup: storepb.LookupRequestToProto(r)}
+	},
+	answer: func(m *pb.ForwardResponse) (store.LookupAnswer, error) {
+		if m.GetLookup() == nil {
+			return store.LookupAnswer{}, errNoAnswer
+		}
+		return storepb.LookupAnswerFromProto(m.GetLookup())
+	},
+}
+
+// errNoAnswer is the error of an answer that is of another operation, or of none.
+var errNoAnswer = store.Refuse(store.ErrInternal, "the home's answer is not understood; is this server older than the home's? It may have been done")

@@ -1,0 +1,172 @@
+package region
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	pb "github.com/idemd/idemd/proto/idemd/v1"
+	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/storepb"
+)
+
+// GetNamespace implements [store.Namespaces], by this region's store.
+func (r *Router) GetNamespace(ctx context.Context, name string) (store.Namespace, error) {
+	return r.local.GetNamespace(ctx, name)
+}
+
+// ListNamespaces implements [store.Namespaces], by this region's store.
+func (r *Router) ListNamespaces(ctx context.Context) ([]store.Namespace, error) {
+	return r.local.ListNamespaces(ctx)
+}
+
+// CreateNamespace implements [store.Namespaces], in all regions, which must be reachable. If it
+// breaks off, doing it again makes up for what is missing.
+func (r *Router) CreateNamespace(ctx context.Context, ns store.Namespace) (store.Namespace, error) {
+	if _, ok := r.region.config.Topology.rule(ns.Name); !ok {
+		return store.Namespace{}, store.Refuse(store.ErrInvalidArgument, fmt.Sprintf(
+			"no rule of the topology says where the keys of namespace %q live; add it to placements, or \"*\", in every region", ns.Name))
+	}
+	if err := r.region.listenToAll(ctx); err != nil {
+		return store.Namespace{}, err
+	}
+	_, err := r.region.config.Store.GetNamespace(ctx, ns.Name)
+	isNew := errors.Is(err, store.ErrNamespaceUnknown)
+	created, err := r.local.CreateNamespace(ctx, ns)
+	if err != nil {
+		return store.Namespace{}, err
+	}
+	if isNew {
+		r.region.noteRecords(ns.Name, false)
+	}
+	err = r.region.everywhere(ctx, func(p *peer, l *link) error { return p.put(ctx, l, created, false) })
+	if err != nil {
+		return store.Namespace{}, err
+	}
+	return r.placed(ctx, created)
+}
+
+// placed waits for the first placement of a namespace that all regions have. If they do not
+// agree, callers are told so.
+func (r *Router) placed(ctx context.Context, ns store.Namespace) (store.Namespace, error) {
+	if ns.Placement != (store.Placement{}) {
+		return ns, r.region.refresh(ctx)
+	}
+	if err := r.region.settle(ctx); err != nil && ctx.Err() != nil {
+		return store.Namespace{}, ctx.Err()
+	}
+	return r.region.config.Store.GetNamespace(ctx, ns.Name)
+}
+
+// UpdateNamespace implements [store.Namespaces], in all regions, which must be reachable.
+//
+// A recovery floor is one region's own matter, for it is a region's store that was restored: it
+// changes elsewhere only where it was the same as here.
+func (r *Router) UpdateNamespace(ctx context.Context, ns store.Namespace) (store.Namespace, error) {
+	if err := r.region.listenToAll(ctx); err != nil {
+		return store.Namespace{}, err
+	}
+	old, err := r.region.config.Store.GetNamespace(ctx, ns.Name)
+	if err != nil {
+		return store.Namespace{}, err
+	}
+	updated, err := r.local.UpdateNamespace(ctx, ns)
+	if err != nil {
+		return store.Namespace{}, err
+	}
+	err = r.region.everywhere(ctx, func(p *peer, l *link) error {
+		theirs := p.said(ns.Name)
+		next := updated
+		if floor := theirs.ns.RecoveryFloor; theirs.exists && !floor.Equal(old.RecoveryFloor) && floor.After(next.RecoveryFloor) {
+			next.RecoveryFloor = floor
+		}
+		return p.put(ctx, l, next, theirs.exists)
+	})
+	return updated, err
+}
+
+// listenToAll refuses unless all regions can be asked what they know.
+func (r *Region) listenToAll(ctx context.Context) error {
+	return r.everywhere(ctx, func(p *peer, l *link) error { return p.learnBy(ctx, l) })
+}
+
+// put has another region create or update a namespace.
+func (p *peer) put(ctx context.Context, l *link, ns store.Namespace, update bool) error {
+	_, err := l.client.PutNamespace(ctx, &pb.PutNamespaceRequest{
+		Region: p.name, Caller: p.region.config.Caller(ctx), Namespace: storepb.NamespaceToProto(ns), Update: update,
+	})
+	if err != nil {
+		_, err = p.failed(ctx, err)
+	}
+	return err
+}
+
+// everywhere does something in all other regions at once, and says which missed it.
+func (r *Region) everywhere(ctx context.Context, do func(*peer, *link) error) error {
+	var (
+		asked  sync.WaitGroup
+		mu     sync.Mutex
+		missed []string
+		first  error
+	)
+	for name, p := range r.peers {
+		asked.Go(func() {
+			err := p.unreachable()
+			if l := p.current.Load(); l != nil {
+				err = do(p, l)
+			}
+			if err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				missed = append(missed, fmt.Sprintf("region %q: %v", name, err))
+				first = err
+			}
+		})
+	}
+	asked.Wait()
+	if first == nil {
+		return nil
+	}
+	slices.Sort(missed)
+	return notEverywhere(ctx, missed, first)
+}
+
+// notEverywhere keeps a refusal of one region, and makes of an outage one that asks for a repeat.
+func notEverywhere(ctx context.Context, missed []string, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	text := "namespaces are the same in all regions, and this was missed: " + strings.Join(missed, "; ") + "; do it again, which makes up for it"
+	var refused *store.Error
+	if !errors.As(err, &refused) || isOutage(refused) {
+		return &store.Error{Sentinel: store.ErrUnavailable, RetryAfter: time.Second, Detail: text, Cause: err}
+	}
+	return &store.Error{Sentinel: refused.Sentinel, Detail: text, Cause: err}
+}
+
+func isOutage(err error) bool {
+	return errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrHomeUnreachable) || errors.Is(err, store.ErrInternal)
+}
+
+// PlaceNamespace implements [store.Placements], in this region's store.
+func (r *Router) PlaceNamespace(ctx context.Context, namespace string, p store.Placement) (store.Placed, error) {
+	placed, err := r.local.PlaceNamespace(ctx, namespace, p)
+	if err != nil {
+		return placed, err
+	}
+	return placed, r.region.refresh(ctx)
+}
+
+// ImportRecords implements [store.Placements], in this region's store.
+func (r *Router) ImportRecords(ctx context.Context, namespace string, revision int64, records []store.Inspection) error {
+	return r.local.ImportRecords(ctx, namespace, revision, records)
+}
+
+// ForgetRecords implements [store.Placements], in this region's store.
+func (r *Router) ForgetRecords(ctx context.Context, namespace string, revision int64) (bool, error) {
+	return r.local.ForgetRecords(ctx, namespace, revision)
+}

@@ -1,0 +1,33 @@
+package region
+
+import (
+	"context"
+
+	"github.com/idemd/idemd/store"
+)
+
+// standIn is the store of another region that this process has open too. That is safe where the
+// store is safe under any number of processes.
+type standIn struct {
+	store.Backend
+	waiter *store.Waiter
+}
+
+func newStandIn(b store.Backend) *standIn {
+	return &standIn{Backend: b, waiter: store.NewWaiter(b, store.WaiterOptions{})}
+}
+
+// Claim implements [store.Store].
+func (s *standIn) Claim(ctx context.Context, req store.ClaimRequest) (store.ClaimAnswer, error) {
+	return s.waiter.Claim(ctx, req)
+}
+
+// Complete implements [store.Store].
+func (s *standIn) Complete(ctx context.Context, req store.CompleteRequest) (store.CompleteAnswer, error) {
+	return s.waiter.Complete(ctx, req)
+}
+
+// Release implements [store.Store].
+func (s *standIn) Release(ctx context.Context, req store.ReleaseRequest) (store.ReleaseAnswer, error) {
+	return s.waiter.Release(ctx, req)
+}
