@@ -55,10 +55,10 @@ func overASession(inner storetest.Factory) storetest.Factory {
 			r := newRig(t, local.Backend)
 			c, b := bySession(t, r.connect())
 			all = append(all, b)
-			return r, wire{c, local.Backend}
+			return r, wire{Client: c, local: local.Backend}
 		}
 		r, backend := serve()
-		served := &storetest.Instance{Backend: backend, Clock: local.Clock, AttemptsHidden: true}
+		served := &storetest.Instance{Backend: backend, Clock: local.Clock, AttemptsHidden: true, Unplaced: true}
 		if local.Reopen != nil {
 			served.Reopen = func() {
 				r.close()

@@ -10,9 +10,11 @@ import (
 	"github.com/idemd/idemd/store/storetest"
 )
 
-// wire is a backend that is reached over gRPC, but for Maintain, which has no call.
+// wire is a backend that is reached over gRPC, but for Maintain, which has no call. Placements
+// have none either, and are not asked for.
 type wire struct {
 	*client.Client
+	store.Placements
 	local store.Maintainer
 }
 
@@ -24,13 +26,13 @@ func overTheWire(inner storetest.Factory) storetest.Factory {
 	return func(t testing.TB) *storetest.Instance {
 		local := inner(t)
 		r := newRig(t, local.Backend)
-		served := &storetest.Instance{Backend: wire{r.client(), local.Backend}, Clock: local.Clock, AttemptsHidden: true}
+		served := &storetest.Instance{Backend: wire{Client: r.client(), local: local.Backend}, Clock: local.Clock, AttemptsHidden: true, Unplaced: true}
 		if local.Reopen != nil {
 			served.Reopen = func() {
 				r.close()
 				local.Reopen()
 				r = newRig(t, local.Backend)
-				served.Backend = wire{r.client(), local.Backend}
+				served.Backend = wire{Client: r.client(), local: local.Backend}
 			}
 		}
 		return served

@@ -29,7 +29,7 @@ func TestReplicasConform(t *testing.T) {
 func replicas(servers int) storetest.Factory {
 	return func(t testing.TB) *storetest.Instance {
 		stores := sqltest.New(t, servers)
-		instance := &storetest.Instance{Clock: stores.Clock, AttemptsHidden: true, RetentionLag: sqlstore.RetentionLag}
+		instance := &storetest.Instance{Clock: stores.Clock, AttemptsHidden: true, Unplaced: true, RetentionLag: sqlstore.RetentionLag}
 		var stop func()
 		start := func() { instance.Backend, stop = serveReplicas(t, stores) }
 		start()

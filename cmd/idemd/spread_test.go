@@ -16,6 +16,7 @@ type spread struct {
 	// changed is told of a change of a namespace, which servers learn of later. May be nil.
 	changed func()
 	store.Maintainer
+	store.Placements // not asked for
 }
 
 func newSpread(t testing.TB, addrs ...string) *spread {

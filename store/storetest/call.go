@@ -38,6 +38,7 @@ type call struct {
 	Outcome     *store.Outcome
 	Actor       string
 	Reason      string
+	Epoch       int64 // of the namespace's placement
 }
 
 // named says that the operation carries an attempt id, fenced that it carries a fence. An
@@ -53,17 +54,17 @@ func (o call) perform(ctx context.Context, b store.Backend) reply {
 	case opClaim:
 		return claimReply(b.Claim(ctx, o.claimRequest()))
 	case opRenew:
-		return renewReply(b.Renew(ctx, store.RenewRequest{Key: o.Key, AttemptID: o.AttemptID, Fence: o.Fence, Lease: o.Lease}))
+		return renewReply(b.Renew(ctx, store.RenewRequest{Key: o.Key, AttemptID: o.AttemptID, Fence: o.Fence, Lease: o.Lease, Epoch: o.Epoch}))
 	case opComplete:
-		return completeReply(b.Complete(ctx, store.CompleteRequest{Key: o.Key, AttemptID: o.AttemptID, Fence: o.Fence, Outcome: o.Outcome}))
+		return completeReply(b.Complete(ctx, store.CompleteRequest{Key: o.Key, AttemptID: o.AttemptID, Fence: o.Fence, Outcome: o.Outcome, Epoch: o.Epoch}))
 	case opRelease:
-		return releaseReply(b.Release(ctx, store.ReleaseRequest{Key: o.Key, AttemptID: o.AttemptID, Fence: o.Fence, Effect: o.Effect}))
+		return releaseReply(b.Release(ctx, store.ReleaseRequest{Key: o.Key, AttemptID: o.AttemptID, Fence: o.Fence, Effect: o.Effect, Epoch: o.Epoch}))
 	case opLookup:
-		return lookupReply(b.Lookup(ctx, store.LookupRequest{Key: o.Key, Fingerprint: o.Fingerprint}))
+		return lookupReply(b.Lookup(ctx, store.LookupRequest{Key: o.Key, Fingerprint: o.Fingerprint, Epoch: o.Epoch}))
 	case opResolve:
-		return recordReply(b.Resolve(ctx, store.ResolveRequest{Key: o.Key, Fence: o.Fence, AnyFence: o.Fence == 0, Outcome: o.Outcome, Actor: o.Actor, Reason: o.Reason}))
+		return recordReply(b.Resolve(ctx, store.ResolveRequest{Key: o.Key, Fence: o.Fence, AnyFence: o.Fence == 0, Outcome: o.Outcome, Actor: o.Actor, Reason: o.Reason, Epoch: o.Epoch}))
 	case opForce:
-		return recordReply(b.ForceRelease(ctx, store.ForceReleaseRequest{Key: o.Key, Fence: o.Fence, AnyFence: o.Fence == 0, Actor: o.Actor, Reason: o.Reason}))
+		return recordReply(b.ForceRelease(ctx, store.ForceReleaseRequest{Key: o.Key, Fence: o.Fence, AnyFence: o.Fence == 0, Actor: o.Actor, Reason: o.Reason, Epoch: o.Epoch}))
 	case opInspect:
 		return inspectReply(b.InspectRecord(ctx, o.Key))
 	}
@@ -72,7 +73,7 @@ func (o call) perform(ctx context.Context, b store.Backend) reply {
 
 func (o call) claimRequest() store.ClaimRequest {
 	return store.ClaimRequest{Key: o.Key, AttemptID: o.AttemptID, Fingerprint: o.Fingerprint, Lease: o.Lease, Hold: o.Hold,
-		IntentTime: o.Intent.time()}
+		IntentTime: o.Intent.time(), Epoch: o.Epoch}
 }
 
 // outcomeDigest is the digest that the documentation of [store.Outcome.Digest] defines.

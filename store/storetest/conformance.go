@@ -9,13 +9,23 @@ import "testing"
 //
 // It runs over anything that is a [store.Backend], a client of a server included, where
 // two things are not compared: HeldFor, which is real time, and, if the instance says
-// AttemptsHidden, the attempt ids in inspected records.
+// AttemptsHidden, the attempt ids in inspected records. Nothing that needs Placements is run
+// if it says Unplaced.
 func Run(t *testing.T, factory Factory) {
 	t.Run("Golden", func(t *testing.T) { RunGolden(t, factory) })
 	t.Run("Model", func(t *testing.T) { RunRapid(t, factory) })
+	t.Run("Moves", func(t *testing.T) { RunMoves(t, placing(t, factory)) })
 	t.Run("Contract", func(t *testing.T) { runChecks(t, contract, factory) })
 	t.Run("Promises", func(t *testing.T) { runChecks(t, promises, factory) })
 	t.Run("Cases", func(t *testing.T) { runChecks(t, cases, factory) })
+}
+
+// placing is the factory for what needs Placements. Without them the test is skipped.
+func placing(t *testing.T, factory Factory) Factory {
+	if factory(t).Unplaced {
+		t.Skip("there are no Placements here: over the wire namespaces are placed by servers alone")
+	}
+	return factory
 }
 
 func runChecks(t *testing.T, checks []check, factory Factory) {

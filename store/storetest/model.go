@@ -3,6 +3,7 @@ package storetest
 import (
 	"errors"
 	"maps"
+	"reflect"
 	"slices"
 	"time"
 
@@ -21,6 +22,7 @@ type model struct {
 	ahead   time.Duration // the wall clock is that far ahead of now
 	spaces  map[string]space
 	entries map[store.Key]*entry
+	late    bool // the operation being decided leaves evidence
 }
 
 // space is the policy of a namespace.
@@ -34,6 +36,7 @@ type space struct {
 	maxOutcome int
 	floor      instant
 	past       []pastRetention
+	placed     store.Placement
 }
 
 type pastRetention struct {
@@ -82,6 +85,7 @@ const (
 	modelAhead         = 35 * 24 * time.Hour
 	modelEvents        = 32 // of each kind
 	modelEvidence      = 8 << 10
+	modelOutcome       = 256 << 10
 )
 
 func newModel(now instant) *model {
@@ -91,12 +95,35 @@ func newModel(now instant) *model {
 func (m *model) clone() *model {
 	c := &model{now: m.now, ahead: m.ahead, spaces: m.spaces, entries: maps.Clone(m.entries)}
 	for key, e := range c.entries {
-		copied := *e
-		copied.endedAttempts = slices.Clone(e.endedAttempts)
-		copied.events = slices.Clone(e.events)
-		c.entries[key] = &copied
+		c.entries[key] = e.clone()
 	}
 	return c
+}
+
+func (e *entry) clone() *entry {
+	if e == nil { // there is none
+		return nil
+	}
+	copied := *e
+	copied.endedAttempts = slices.Clone(e.endedAttempts)
+	copied.events = slices.Clone(e.events)
+	return &copied
+}
+
+// forget removes all that is known of a namespace's keys; carry puts what was live back.
+func (m *model) forget(namespace string) {
+	maps.DeleteFunc(m.entries, func(key store.Key, _ *entry) bool { return key.Namespace == namespace })
+}
+
+func (m *model) carry(namespace string) {
+	kept := map[store.Key]*entry{}
+	for key := range m.entries {
+		if e := m.live(key); e != nil && key.Namespace == namespace {
+			kept[key] = e
+		}
+	}
+	m.forget(namespace)
+	maps.Copy(m.entries, kept)
 }
 
 // apply is the whole table: it changes the model and says what must be answered.
@@ -108,9 +135,43 @@ func (m *model) apply(o call) reply {
 	if !ok {
 		return refused(store.ErrNamespaceUnknown)
 	}
+	if o.Kind != opInspect && o.Epoch != ns.placed.Epoch {
+		return refused(store.ErrWrongRegion)
+	}
 	if refusal := m.namespaceFault(ns, o); refusal != nil {
 		return refused(refusal)
 	}
+	if !ns.stops(o.Kind) {
+		return m.decide(ns, o)
+	}
+	before := m.entries[o.Key].clone()
+	m.late = false
+	answer := m.decide(ns, o)
+	if !m.counts(o, answer, before) {
+		return answer
+	}
+	if before == nil {
+		delete(m.entries, o.Key)
+	} else {
+		m.entries[o.Key] = before
+	}
+	return refused(store.ErrUnavailable)
+}
+
+// stops says that the namespace is on a step of its move at which the operation may change
+// nothing; counts, what is a change.
+func (ns space) stops(kind opKind) bool {
+	phase := ns.placed.Move.Phase
+	return phase == store.MoveSealed || phase == store.MoveFrozen && kind == opClaim
+}
+
+func (m *model) counts(o call, answer reply, before *entry) bool {
+	renewed := o.Kind == opRenew && answer.Refusal == nil
+	return m.late || renewed || !reflect.DeepEqual(before, m.entries[o.Key])
+}
+
+// decide is the table without regions.
+func (m *model) decide(ns space, o call) reply {
 	if o.Kind == opClaim {
 		return m.claim(ns, o)
 	}
@@ -157,6 +218,8 @@ func staticFault(o call) error {
 		o.Kind == opRelease && o.Effect == 0,
 		(o.Kind == opResolve || o.Kind == opForce) && (o.Reason == "" || o.Fence < 0):
 		return store.ErrInvalidArgument
+	case o.Outcome != nil && outcomeBytes(o.Outcome) > modelOutcome:
+		return store.ErrOutcomeTooLarge
 	}
 	return nil
 }
@@ -392,6 +455,7 @@ func (m *model) evidence(e *entry, o call) {
 	if o.Fence > e.fence {
 		return
 	}
+	m.late = true
 	late := event{At: m.now, Kind: store.EventLateOutcome, Fence: o.Fence, Outcome: outcomeText(o.Outcome),
 		Digest: outcomeDigest(o.Outcome), Size: outcomeBytes(o.Outcome)}
 	if late.Size > modelEvidence { // the random ones have their code in the first two bytes

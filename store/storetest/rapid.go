@@ -19,11 +19,14 @@ import (
 //
 // The flags -rapid.checks and -rapid.steps (or RAPID_CHECKS and RAPID_STEPS) make it
 // longer; -rapid.seed and -rapid.failfile repeat a failure.
-func RunRapid(t testing.TB, factory Factory) {
+func RunRapid(t testing.TB, factory Factory) { runMachine(t, factory, (*machine).step) }
+
+func runMachine(t testing.TB, factory Factory, step func(*machine, *rapid.T)) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := newMachine(rt, factory(perCheck{TB: t, rt: rt}))
+		step := func(rt *rapid.T) { step(m, rt) }
 		for range 3 { // three times the steps of one Repeat, still shrunk one by one
-			rt.Repeat(map[string]func(*rapid.T){"step": m.step})
+			rt.Repeat(map[string]func(*rapid.T){"step": step})
 		}
 		m.checkLists()
 	})
@@ -102,8 +105,15 @@ func newMachine(t *rapid.T, inst *Instance) *machine {
 	return m
 }
 
-// do applies one operation to both sides and compares the answer and the record.
+// do applies one operation by the namespace's epoch.
 func (m *machine) do(o call) reply {
+	m.t.Helper()
+	o.Epoch = m.model.spaces[o.Key.Namespace].placed.Epoch
+	return m.ask(o)
+}
+
+// ask applies one operation to both sides and compares the answer and the record.
+func (m *machine) ask(o call) reply {
 	m.t.Helper()
 	want := m.model.apply(o)
 	got := o.perform(m.ctx, m.inst)
@@ -262,10 +272,10 @@ func (m *machine) time(t *rapid.T, key store.Key) {
 	m.model.now = target
 }
 
-// again sends an earlier operation once more.
+// again sends an earlier operation once more, as it was, its epoch included.
 func (m *machine) again(t *rapid.T, _ store.Key) {
 	if len(m.sent) > 0 {
-		m.do(rapid.SampledFrom(m.sent).Draw(t, "again"))
+		m.ask(rapid.SampledFrom(m.sent).Draw(t, "again"))
 	}
 }
 
