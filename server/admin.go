@@ -19,6 +19,8 @@ type adminService struct {
 	backend    store.Backend
 	metrics    *Metrics
 	authorizer *identity.Authorizer
+	calls      *calls
+	mover      Mover // nil: there are no regions
 }
 
 // ListRecords implements the AdminService.

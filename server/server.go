@@ -40,6 +40,8 @@ type Config struct {
 	// Notice is what an operator should see to though the server serves; /healthz says it
 	// until it is empty. Nil: there is never any.
 	Notice func() string
+	// Mover carries out MoveNamespace. Nil: there are no regions.
+	Mover Mover
 	// AllowInsecure permits listeners that other machines can reach also without TLS and a
 	// policy. See [CheckListenAddr].
 	AllowInsecure bool
@@ -137,7 +139,7 @@ func (s *Server) keyService() *keyService {
 
 func (s *Server) register() {
 	s.grpc.RegisterService(s.calls.reading(pb.IdempotencyService_ServiceDesc), s.keyService())
-	s.grpc.RegisterService(s.calls.reading(pb.AdminService_ServiceDesc), &adminService{backend: s.top, metrics: s.config.Metrics, authorizer: s.config.Identity.Authorizer()})
+	s.grpc.RegisterService(s.calls.reading(pb.AdminService_ServiceDesc), &adminService{backend: s.top, metrics: s.config.Metrics, authorizer: s.config.Identity.Authorizer(), calls: s.calls, mover: s.config.Mover})
 	healthpb.RegisterHealthServer(s.grpc, s.health)
 }
 
