@@ -142,6 +142,17 @@ func TestCertificatesThatDoNotCount(t *testing.T) {
 	}
 }
 
+// Of somebody who is not known no request is read, whatever it is.
+func TestNothingIsReadOfStrangers(t *testing.T) {
+	s := newSecured(t)
+	for principal, want := range map[string]string{"": notKnown, paymentsCaller: "INVALID_ARGUMENT"} {
+		err := send(t.Context(), s.as(principal), pb.IdempotencyService_Claim_FullMethodName, []byte("no message"))
+		if reason(err) != want {
+			t.Errorf("%q: %v, want %s", principal, err, want)
+		}
+	}
+}
+
 // A token counts, and the certificate beside it does not.
 func TestTokenAndCertificate(t *testing.T) {
 	s := newSecured(t)

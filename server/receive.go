@@ -32,10 +32,14 @@ func (c *calls) reading(service grpc.ServiceDesc) *grpc.ServiceDesc {
 	return &service
 }
 
-// read reads a request. A call that comes while as many of its connection are being read
+// read reads a request, of somebody who is known. A call that comes while as many of its connection are being read
 // waits, and gRPC lets no more than a window's worth of it in. One that cannot be understood
 // is refused as invalid; gRPC by itself would say INTERNAL, which asks for a repeat.
 func (c *calls) read(ctx context.Context, op operation, m any, receive func(any) error) error {
+	method, _ := grpc.Method(ctx)
+	if _, _, err := c.authenticate(ctx, method); err != nil {
+		return c.unread(ctx, op, err)
+	}
 	conn := connectionOf(ctx)
 	if err := conn.enter(ctx); err != nil {
 		return c.unread(ctx, op, err)
