@@ -15,6 +15,7 @@ func Run(t *testing.T, factory Factory) {
 	t.Run("Golden", func(t *testing.T) { RunGolden(t, factory) })
 	t.Run("Model", func(t *testing.T) { RunRapid(t, factory) })
 	t.Run("Moves", func(t *testing.T) { RunMoves(t, placing(t, factory)) })
+	t.Run("Placements", func(t *testing.T) { runChecks(t, placements, placing(t, factory)) })
 	t.Run("Contract", func(t *testing.T) { runChecks(t, contract, factory) })
 	t.Run("Promises", func(t *testing.T) { runChecks(t, promises, factory) })
 	t.Run("Cases", func(t *testing.T) { runChecks(t, cases, factory) })

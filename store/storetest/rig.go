@@ -26,11 +26,13 @@ type rig struct {
 	testing.TB
 	*Instance
 	ctx context.Context
+	// placed is where [rig.place] has placed namespaces.
+	placed map[string]store.Placement
 }
 
 func newRig(t testing.TB, factory Factory) *rig {
 	t.Helper()
-	r := &rig{TB: t, Instance: factory(t), ctx: t.Context()}
+	r := &rig{TB: t, Instance: factory(t), ctx: t.Context(), placed: map[string]store.Placement{}}
 	for name, ns := range machineSpaces() {
 		if name != store.DefaultNamespace {
 			r.createNamespace(ns.namespace(name))
@@ -99,10 +101,18 @@ func force(key store.Key) call {
 	return call{Kind: opForce, Key: key, Actor: "operator", Reason: "because"}
 }
 
+// send performs c, by the epoch in force unless c has one.
+func (r *rig) send(c call) reply {
+	if c.Epoch == 0 {
+		c.Epoch = r.placed[c.Key.Namespace].Epoch
+	}
+	return c.perform(r.ctx, r.Backend)
+}
+
 // do performs c and fails the test unless the answer is of that kind.
 func (r *rig) do(c call, kind string) reply {
 	r.Helper()
-	got := c.perform(r.ctx, r.Backend)
+	got := r.send(c)
 	if got.Kind != kind {
 		r.Fatalf("%s of %q by %q: want %s, got %s %v", c.Kind, c.Key.ID, c.AttemptID, kind, got.Kind, got.Refusal)
 	}
@@ -112,7 +122,7 @@ func (r *rig) do(c call, kind string) reply {
 // refuse performs c and fails the test unless it is refused with that sentinel.
 func (r *rig) refuse(c call, sentinel error) {
 	r.Helper()
-	got := c.perform(r.ctx, r.Backend)
+	got := r.send(c)
 	if !errors.Is(got.Refusal, sentinel) {
 		r.Fatalf("%s of %q by %q: want %q, got %s %v", c.Kind, c.Key.ID, c.AttemptID, sentinel, got.Kind, got.Refusal)
 	}
