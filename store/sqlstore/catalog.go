@@ -199,6 +199,15 @@ func (s *snapshot) namespace(name string) (*store.Namespace, error) {
 	return s.namespaces[name], nil
 }
 
+// known returns a namespace that there is.
+func (s *snapshot) known(name string) (*store.Namespace, error) {
+	ns, err := s.namespace(name)
+	if ns == nil && err == nil {
+		err = store.NamespaceUnknown(name)
+	}
+	return ns, err
+}
+
 // run refreshes the copy, and tells the database the newest time, until ctx ends.
 func (c *catalog) run(ctx context.Context) {
 	refresh := time.NewTicker(refreshEvery)
@@ -302,9 +311,5 @@ func (c *catalog) namespace(ctx context.Context, name string) (*store.Namespace,
 	if err := c.refresh(ctx); err != nil {
 		return nil, err
 	}
-	ns, err := c.copy.Load().namespace(name)
-	if ns == nil && err == nil {
-		err = store.NamespaceUnknown(name)
-	}
-	return ns, err
+	return c.copy.Load().known(name)
 }

@@ -2,7 +2,6 @@ package sqlstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -14,27 +13,15 @@ import (
 )
 
 // Claim implements [store.Store].
-func (s *Store) Claim(ctx context.Context, req store.ClaimRequest) (store.ClaimAnswer, error) {
+func (s *Store) Claim(ctx context.Context, req store.ClaimRequest) (answer store.ClaimAnswer, err error) {
 	if err := req.Validate(); err != nil {
 		return store.ClaimAnswer{}, err
 	}
-	var last error
-	for range tries {
-		snap, err := s.catalog.current(ctx)
-		if err != nil {
-			return store.ClaimAnswer{}, err
-		}
-		ns, err := s.namespace(ctx, req.Key.Namespace) // of this copy, or a newer one
-		if err != nil {
-			return store.ClaimAnswer{}, err
-		}
-		answer, err := s.claimUntil(ctx, snap.until(), ns, req)
-		if !errors.Is(err, errOldCopy) {
-			return answer, err
-		}
-		last = err
-	}
-	return store.ClaimAnswer{}, unavailable(last)
+	err = s.inNamespace(ctx, req.Key.Namespace, func(ns *store.Namespace, until int64) (err error) {
+		answer, err = s.claimUntil(ctx, until, ns, req)
+		return err
+	})
+	return answer, err
 }
 
 // claimIn claims a key of a namespace that is not a stored one.
@@ -45,11 +32,8 @@ func (s *Store) claimIn(ctx context.Context, ns *store.Namespace, req store.Clai
 // claimUntil claims a key. From the instant on the namespace is too old to be acted on.
 func (s *Store) claimUntil(ctx context.Context, until int64, ns *store.Namespace, req store.ClaimRequest) (store.ClaimAnswer, error) {
 	var answer store.ClaimAnswer
-	t := task{key: req.Key, digest: req.Key.Digest(), tier: ns.Tier}
+	t := newTask(req.Key, ns, until)
 	t.decide = func(old *store.Record, now, wall time.Time) (change store.Change, err error) {
-		if now.UnixMicro() >= until {
-			return store.Change{}, errOldCopy
-		}
 		answer, change, err = store.DecideClaim(old, ns, req, now, wall)
 		return change, err
 	}

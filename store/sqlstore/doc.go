@@ -11,6 +11,7 @@
 //     batches; records.go: what operators do.
 //   - find.go: reading; write.go: the transaction; move.go: rows that move forward; codec.go:
 //     rows and records.
+//   - placement.go, import.go, forget.go: namespaces that move between regions.
 //   - home.go, seal.go, clock.go: which bucket a grant goes into, and when it may.
 //   - catalog.go: this process's copy of the registry and the namespaces; namespaces.go.
 //   - ahead.go: buckets made; maintain.go, retire.go, kept.go: buckets emptied and dropped.
@@ -65,8 +66,31 @@
 //     has heard nothing. A grant, and a mark for 9, comes only after the time has been told up to
 //     the start of its bucket, or with a marker beside it up to the previous one's. So however far the
 //     clock steps back, nobody grants again before what was granted.
-//  11. Nothing is granted by a copy of the catalog, or a namespace, that is older than copyLag by
-//     the database's clock: the clock of a machine that slept may not have counted that.
+//  11. Nothing is granted by a copy of the catalog, and nothing at all is decided by one of a
+//     namespace, that is older than copyLag by the database's clock: the clock of a machine that
+//     slept may not have counted that, and an operation may have waited for longer.
+//
+// # Placements
+//
+// A change of a namespace's placement is in force copyLag + G after a reading of the catalog
+// that came behind its commit: by 11 no statement begins by an older copy from copyLag on, and
+// G is for those that run. Only a COMMIT may take longer (9). It matters when records are to be
+// copied: of a sealed namespace a listing is made behind all transactions that had a number
+// when it was asked for.
+//
+// Statements of the common path ask no transition function, so they are not sent for what that
+// would refuse: another epoch, and what a holder sends while the namespace is sealed. Each
+// operation of a batch has the limit of the copy that it was prepared with.
+//
+// Records are imported and forgotten under a lock on the namespace, so a change of the
+// placement comes before that or after it, and needs no time to be in force for them. An
+// imported record goes where a grant would, under 1, 3 and 6, although nothing is granted
+// meanwhile: buckets end and are retired all the same, two may import at once, and what is put
+// into an older bucket could be dropped with it. A listing goes through the buckets as rows
+// move, oldest first, so what maintenance moves meanwhile is met once more and not missed.
+//
+// The namespaces of a database are those of all regions in it; buckets, clocks' readings and the
+// key of maintenance are each region's own.
 //
 // Not covered: a clock that is put forward. What it passes over is expired, and when it is put
 // right everything is refused until it has caught up. If it steps past G between a statement's
@@ -99,4 +123,12 @@
 //	told           which comes before the grant (10)           TestProtocolStepBackUnheard
 //	old-copy       a machine that slept (11)                   TestOldCopyAfterSleep
 //	move-live      what is live leaves a bucket before a drop  TestProtocolLiveRowsMoveBeforeDrop
+//	old-namespace  an operation that waited, or slept (11)     TestProtocolCompleteOnItsWayToTheSeal, TestProtocolLookupOnItsWayAtTheFlip
+//	direct         the common path is not for all              TestOtherEpochIsRefused, TestMoveStopsChanges
+//	placement-lag  G, until a placement is in force            TestProtocolSealCoversTheLongestStatement
+//	commits        a listing of what is sealed waits for them  TestProtocolListingOfSealedAwaitsCommits
+//	move-locked    the namespace stays while records come      TestProtocolPlacementWaitsForImport
+//	import-marker  the marker beside an import (3)             TestProtocolImportMeetsMarker
+//	import-next    an import looks into the next bucket (4)    TestProtocolImportMeetsRowInNextBucket
+//	import-whole   a record comes, or nothing makes way (6)    TestProtocolImportIsWholeOrNothing
 package sqlstore

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -254,7 +255,7 @@ func (s *Store) lockMaintenance(ctx context.Context) (release func(), ok bool, e
 
 // releaseIn releases a key of a namespace that need not be a stored one.
 func (s *Store) releaseIn(ctx context.Context, ns *store.Namespace, req store.ReleaseRequest) error {
-	t := task{key: req.Key, digest: req.Key.Digest(), tier: ns.Tier}
+	t := newTask(req.Key, ns, math.MaxInt64)
 	t.decide = func(old *store.Record, now, _ time.Time) (store.Change, error) {
 		_, change, err := store.DecideRelease(old, ns, req, now)
 		return change, err

@@ -54,6 +54,27 @@ func (s *Store) namespace(ctx context.Context, name string) (*store.Namespace, e
 	return s.catalog.namespace(ctx, name)
 }
 
+// inNamespace calls f with a copy of a namespace and the instant from which on, by the
+// database's clock, nothing is done by it any more: then f returns errOldCopy, and is called
+// with a newer one.
+func (s *Store) inNamespace(ctx context.Context, name string, f func(ns *store.Namespace, until int64) error) error {
+	var last error
+	for range tries {
+		snap, err := s.catalog.current(ctx)
+		if err != nil {
+			return err
+		}
+		ns, err := s.namespace(ctx, name) // of this copy, or a newer one
+		if err != nil {
+			return err
+		}
+		if last = f(ns, snap.until()); !errors.Is(last, errOldCopy) {
+			return last
+		}
+	}
+	return unavailable(last)
+}
+
 // CreateNamespace implements [store.Namespaces]. It also makes the buckets of its tier.
 func (s *Store) CreateNamespace(ctx context.Context, ns store.Namespace) (store.Namespace, error) {
 	if err := s.closed(); err != nil {
@@ -77,12 +98,9 @@ func (s *Store) GetNamespace(ctx context.Context, name string) (store.Namespace,
 	if err != nil {
 		return store.Namespace{}, err
 	}
-	ns, err := snap.namespace(name)
-	switch {
-	case err != nil:
+	ns, err := snap.known(name)
+	if err != nil {
 		return store.Namespace{}, err
-	case ns == nil:
-		return store.Namespace{}, store.NamespaceUnknown(name)
 	}
 	return copyNamespace(ns), nil
 }

@@ -18,6 +18,9 @@ type task struct {
 	key    store.Key
 	digest store.KeyDigest
 	tier   store.Tier
+	// until is the instant from which on, by the database's clock, nothing is decided by the
+	// copy of the namespace that decide has (11).
+	until  int64
 	decide decision
 	// quick is the statement of the common path; nil if there is none. It returns what it
 	// found if it did not settle the matter.
@@ -29,6 +32,15 @@ type task struct {
 	reads bool
 
 	refusal error // the last decision's
+}
+
+// decideOn decides the task on a record that was read at now, by the database's clock.
+func (t *task) decideOn(rec *store.Record, now int64, wall time.Time) (store.Change, error) {
+	at := decidedAt(rec, now)
+	if at.UnixMicro() >= t.until && !seeded("old-namespace") {
+		return store.Change{}, errOldCopy
+	}
+	return t.decide(rec, at, wall)
 }
 
 // perform carries out a task (5): the quick statement; then what the rows say; then, if that
@@ -74,7 +86,7 @@ func (s *Store) carryOut(ctx context.Context, t *task) error {
 				return s.gaveUp(ctx, t, err, unknown)
 			}
 		}
-		if locked(err) {
+		if locked(err) && t.decide != nil {
 			t.quick = nil // a transaction waits for the lock, without neighbours
 		}
 		last = err
@@ -158,7 +170,7 @@ func (s *Store) read(ctx context.Context, t *task) (found, error) {
 
 // settledBy decides the task on what was found, and reports whether that needs no write.
 func (s *Store) settledBy(t *task, f found) bool {
-	change, refusal := t.decide(f.record(), decidedAt(f.record(), f.now), s.wall())
+	change, refusal := t.decideOn(f.record(), f.now, s.wall())
 	t.refusal = refusal
 	return f.granted || change == store.Change{}
 }

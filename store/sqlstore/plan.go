@@ -13,13 +13,17 @@ type plan struct {
 	// searched are the buckets in which a key can be: the older ones, home, and the next one,
 	// into which a clock that is ahead may have put it already. Oldest first.
 	searched []bucketID
+	older    []bucketID // of those
 
 	claim  string // grants absent keys (1)
 	one    string // the same for a single key, which costs the database less
 	marker string // keeps the previous bucket from getting them (3); empty if there is none
+	put    string // puts rows into home, in the place of those without a higher fence
 	insert string // puts one whole row into home, under the same guards (6)
 	find   string // reads rows (4), without events
 	read   string // the same with events
+
+	missing string // counts keys that put has left out although they have no higher fence
 }
 
 // texts makes the statements. They are the same on both databases.
@@ -35,13 +39,17 @@ func newTexts(opts Options) texts {
 
 func (t texts) plan(home bucketID, open []bucketID) *plan {
 	p := &plan{home: home}
-	var older []string
+	var older, others []string
 	for _, b := range open {
 		if b.start > home.next().start || seeded("next-bucket") && b.start > home.start {
 			continue
 		}
 		p.searched = append(p.searched, b)
+		if b != home && !(seeded("import-next") && b.start > home.start) {
+			others = append(others, b.table(t.region))
+		}
 		if b.start < home.start && !seeded("older-buckets") {
+			p.older = append(p.older, b)
 			older = append(older, b.table(t.region))
 		}
 		if b == home.previous() {
@@ -49,7 +57,8 @@ func (t texts) plan(home bucketID, open []bucketID) *plan {
 		}
 	}
 	p.claim, p.one = t.claim(home, older, batchOfClaims), t.claim(home, older, oneClaim)
-	p.insert = t.insert(home, older)
+	p.insert, p.put = t.insert(home, older), t.put(home, others)
+	p.missing = t.missing(home, p.searched)
 	p.find = t.find(p.searched, recordColumns)
 	p.read = t.find(p.searched, rowColumns)
 	return p
@@ -130,13 +139,48 @@ func columnType(name string) string {
 	return "int8"
 }
 
-// rowParams are the parameters $1 to $22 for rowColumns, with their types.
-func rowParams() []string {
+// rowParams are the parameters $1 to $22 for rowColumns, with their types. Arrays of them have
+// the suffix "[]".
+func rowParams(suffix string) []string {
 	params := make([]string, len(rowColumns))
 	for i, name := range rowColumns {
-		params[i] = fmt.Sprintf("$%d::%s", i+1, columnType(name))
+		params[i] = fmt.Sprintf("$%d::%s%s", i+1, columnType(name), suffix)
 	}
 	return params
+}
+
+// put puts rows into home, in the order of their digests, or in the place of rows there that
+// have no higher fence. A key that is in another bucket, the next one included, is left out.
+func (t texts) put(home bucketID, others []string) string {
+	n := len(rowColumns)
+	set := make([]string, 0, n)
+	for _, name := range rowColumns[1:] {
+		set = append(set, name+" = excluded."+name)
+	}
+	names := columns(rowColumns, "")
+	return fmt.Sprintf(`INSERT INTO %s AS r (%s)
+SELECT %s FROM unnest(%s) AS x(%s), %s
+WHERE %s%s
+ORDER BY %s
+ON CONFLICT (digest) DO UPDATE SET %s WHERE r.state <> %d AND r.fence <= excluded.fence`,
+		home.table(t.region), names, columns(rowColumns, "x"), strings.Join(rowParams("[]"), ", "), names, t.now(),
+		t.inTime(n+1), nowhere(others, "x.digest"), lockOrder("x.digest"), strings.Join(set, ", "), stateMoved)
+}
+
+// missing counts the keys that put has not put, and of which there is no row with a higher fence
+// either. Parameters: digests, fences.
+func (t texts) missing(home bucketID, buckets []bucketID) string {
+	var b strings.Builder
+	b.WriteString("SELECT count(*)::int8 FROM unnest($1::bytea[], $2::int8[]) AS x(digest, fence) WHERE true")
+	for _, bucket := range buckets {
+		higher := ">"
+		if bucket == home {
+			higher = ">="
+		}
+		fmt.Fprintf(&b, "\n  AND NOT EXISTS (SELECT 1 FROM %s AS o WHERE o.digest = x.digest AND o.state <> %d AND o.fence %s x.fence)",
+			bucket.table(t.region), stateMoved, higher)
+	}
+	return b.String()
 }
 
 // insert puts one row into home if the key is in no other bucket any more.
@@ -146,7 +190,7 @@ func (t texts) insert(home bucketID, older []string) string {
 SELECT %s FROM %s
 WHERE %s%s
 ON CONFLICT (digest) DO NOTHING`,
-		home.table(t.region), columns(rowColumns, ""), strings.Join(rowParams(), ", "), t.now(), t.inTime(n+1), nowhere(older, "$1::bytea"))
+		home.table(t.region), columns(rowColumns, ""), strings.Join(rowParams(""), ", "), t.now(), t.inTime(n+1), nowhere(older, "$1::bytea"))
 }
 
 // nowRow is the number of the row that find always gives: its fence is the time, and its
@@ -187,6 +231,8 @@ type bucketTexts struct {
 	lock   string // one row, with the time
 	update string // one row that lock has locked
 	move   string // makes one row a marker
+
+	replaced string // makes rows without a higher fence markers (a batch)
 }
 
 func (t texts) bucket(b bucketID) *bucketTexts {
@@ -204,10 +250,16 @@ func (t texts) bucket(b bucketID) *bucketTexts {
 		lock: fmt.Sprintf("SELECT %s, t.us, r.events FROM %s AS r, %s WHERE r.digest = $1 AND r.state <> %d FOR UPDATE OF r",
 			columns(recordColumns, "r"), table, t.now(), stateMoved),
 		update: t.update(table),
-		move: fmt.Sprintf(`UPDATE %s AS r SET state = %d, key = '', attempt = '', fp = '', ended = '', outcome = NULL, outcome_digest = NULL, events = NULL
-FROM %s WHERE r.digest = $1 AND r.state <> %d AND %s`, table, stateMoved, t.now(), stateMoved, t.inTime(2)),
+		move: fmt.Sprintf(`UPDATE %s AS r SET %s
+FROM %s WHERE r.digest = $1 AND r.state <> %d AND %s`, table, toMarker, t.now(), stateMoved, t.inTime(2)),
+		replaced: fmt.Sprintf(`UPDATE %s AS r SET %s
+FROM (SELECT * FROM unnest($1::bytea[], $2::int8[]) AS u(digest, fence) ORDER BY %s) AS x, %s
+WHERE r.digest = x.digest AND r.state <> %d AND r.fence <= x.fence AND %s`, table, toMarker, lockOrder("digest"), t.now(), stateMoved, t.inTime(3)),
 	}
 }
+
+// toMarker is what of a row is set when it becomes a marker.
+var toMarker = fmt.Sprintf("state = %d, key = '', attempt = '', fp = '', ended = '', outcome = NULL, outcome_digest = NULL, events = NULL", stateMoved)
 
 const renewedEnd = "greatest(r.lease_end, least(t.us + x.lease, r.attempt_limit))"
 
@@ -215,10 +267,10 @@ const renewedEnd = "greatest(r.lease_end, least(t.us + x.lease, r.attempt_limit)
 // does not change is decided with the whole record. Rows are locked in the order of their
 // digests, because the sorted batch is what the join begins with: the table can only be
 // reached by a digest. Locking them first would write each twice. Parameters: digests, fences,
-// attempts, one array for each further column, then the earliest time and the longest
-// statement.
+// attempts, until when each may act (11), one array for each further column, then the earliest
+// time and the longest statement.
 func (t texts) settle(table, further, set, guard, returned string) string {
-	params, names := []string{"$1::bytea[]", "$2::int8[]", "$3::bytea[]"}, []string{"digest", "fence", "attempt"}
+	params, names := []string{"$1::bytea[]", "$2::int8[]", "$3::bytea[]", "$4::int8[]"}, []string{"digest", "fence", "attempt", "until"}
 	for _, column := range strings.Split(further, ", ") {
 		name, kind, _ := strings.Cut(column, " ")
 		params = append(params, fmt.Sprintf("$%d::%s[]", len(params)+1, kind))
@@ -230,14 +282,15 @@ FROM (SELECT * FROM unnest(%[3]s) AS u(%[4]s) ORDER BY %[10]s) AS x, %[5]s
 WHERE r.digest = x.digest
   AND r.state = 1 AND r.fence = x.fence AND r.attempt = x.attempt AND r.released_with = 0
   AND (r.expires_at IS NULL OR t.us < r.expires_at)
-  AND t.us >= $%[6]d::int8 AND t.running < t.us + $%[7]d::int8 AND %[8]s
+  AND t.us >= $%[6]d::int8 AND t.running < t.us + $%[7]d::int8 AND %[11]s AND %[8]s
 RETURNING r.digest, t.us, %[9]s`,
-		table, set, strings.Join(params, ", "), strings.Join(names, ", "), t.now(), n+1, n+2, guard, returned, lockOrder("digest"))
+		table, set, strings.Join(params, ", "), strings.Join(names, ", "), t.now(), n+1, n+2, guard, returned, lockOrder("digest"),
+		unless("old-namespace", "t.us < x.until"))
 }
 
 // update writes all columns of a row that the transaction has locked.
 func (t texts) update(table string) string {
-	params := rowParams()
+	params := rowParams("")
 	set := make([]string, 0, len(params))
 	for i, name := range rowColumns[1:] {
 		set = append(set, name+" = "+params[i+1])

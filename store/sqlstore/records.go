@@ -35,18 +35,17 @@ func (s *Store) ForceRelease(ctx context.Context, req store.ForceReleaseRequest)
 func (s *Store) operate(ctx context.Context, key store.Key, invalid error,
 	decide func(*store.Namespace, *store.Record, time.Time) (store.Change, error),
 ) (*store.Record, error) {
-	t, ns, err := s.settleTask(ctx, key, invalid)
-	if err != nil {
-		return nil, err
-	}
-	t.once = true
 	var rec *store.Record
-	t.decide = func(old *store.Record, now, _ time.Time) (store.Change, error) {
-		change, err := decide(ns, old, now)
-		rec = change.Record
-		return change, err
-	}
-	if err := s.perform(ctx, t); err != nil {
+	err := s.onKey(ctx, key, invalid, func(t *task, ns *store.Namespace) error {
+		t.once = true
+		t.decide = func(old *store.Record, now, _ time.Time) (store.Change, error) {
+			change, err := decide(ns, old, now)
+			rec = change.Record
+			return change, err
+		}
+		return nil
+	})
+	if err != nil {
 		return nil, err
 	}
 	return rec, nil
@@ -54,28 +53,27 @@ func (s *Store) operate(ctx context.Context, key store.Key, invalid error,
 
 // InspectRecord implements [store.Records].
 func (s *Store) InspectRecord(ctx context.Context, key store.Key) (store.Inspection, error) {
-	t, _, err := s.settleTask(ctx, key, key.Validate())
-	if err != nil {
-		return store.Inspection{}, err
-	}
-	t.reads = true
 	var inspection store.Inspection
-	t.quick = func(ctx context.Context) (found, bool, error) {
-		rows, now, err := s.readRows(ctx, t.tier, [][]byte{t.digest[:]}, true)
-		if err != nil {
-			return found{}, false, err
+	err := s.onKey(ctx, key, key.Validate(), func(t *task, ns *store.Namespace) error {
+		t.reads = true
+		t.quick = func(ctx context.Context) (found, bool, error) {
+			rows, now, err := s.readRows(ctx, ns.Tier, [][]byte{t.digest[:]}, true)
+			if err != nil {
+				return found{}, false, err
+			}
+			f, err := rows.answer(t.digest, now)
+			switch {
+			case err != nil:
+				return f, false, err
+			case f.row == nil || f.row.rec.Expired(timeOf(now)):
+				return f, true, store.KeyNotFound()
+			}
+			inspection = store.Inspection{Record: f.row.rec, Events: f.row.events, Now: decidedAt(f.row.rec, now)}
+			return f, true, nil
 		}
-		f, err := rows.answer(t.digest, now)
-		switch {
-		case err != nil:
-			return f, false, err
-		case f.row == nil || f.row.rec.Expired(timeOf(now)):
-			return f, true, store.KeyNotFound()
-		}
-		inspection = store.Inspection{Record: f.row.rec, Events: f.row.events, Now: decidedAt(f.row.rec, now)}
-		return f, true, nil
-	}
-	if err := s.perform(ctx, t); err != nil {
+		return nil
+	})
+	if err != nil {
 		return store.Inspection{}, err
 	}
 	return inspection, nil
@@ -94,7 +92,11 @@ func (s *Store) ListRecords(ctx context.Context, req store.ListRequest) (store.R
 	if err := req.Validate(); err != nil {
 		return store.RecordPage{}, err
 	}
-	ns, err := s.namespace(ctx, req.Namespace)
+	snap, err := s.reread(ctx)
+	if err != nil {
+		return store.RecordPage{}, err
+	}
+	ns, err := snap.known(req.Namespace)
 	if err != nil {
 		return store.RecordPage{}, err
 	}
@@ -102,8 +104,7 @@ func (s *Store) ListRecords(ctx context.Context, req store.ListRequest) (store.R
 	if err != nil {
 		return store.RecordPage{}, err
 	}
-	snap, err := s.reread(ctx)
-	if err != nil {
+	if err := s.awaitCommits(ctx, ns); err != nil {
 		return store.RecordPage{}, err
 	}
 	l := &listing{s: s, req: req, size: cmp.Or(req.PageSize, store.DefaultPageSize), budget: listRows}
@@ -126,6 +127,29 @@ func (s *Store) ListRecords(ctx context.Context, req store.ListRequest) (store.R
 		l.page.Now = timeOf(s.clock.estimate())
 	}
 	return l.page, nil
+}
+
+// awaitCommits lets what was sent before a namespace was sealed be committed: what is listed
+// then is all that is to be copied, once the seal is in force.
+func (s *Store) awaitCommits(ctx context.Context, ns *store.Namespace) error {
+	if ns.Placement.Move.Phase != store.MoveSealed || !s.dialect.needsSeal() || seeded("commits") {
+		return nil
+	}
+	bounded, cancel := context.WithTimeout(ctx, s.opts.Timing.window())
+	defer cancel()
+	err := s.seal.ended(bounded)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err == nil:
+		return nil
+	case bounded.Err() == nil:
+		return unavailable(err)
+	}
+	return &store.Error{
+		Sentinel: store.ErrUnavailable, RetryAfter: time.Second, Cause: err,
+		Detail: fmt.Sprintf("namespace %q is sealed, and the database still runs a transaction from before; until it ends nobody knows all records: end it (pg_stat_activity shows it)", ns.Name),
+	}
 }
 
 func (s *Store) listError(ctx context.Context, err error) error {
@@ -201,13 +225,14 @@ func (l *listing) rows(ctx context.Context, id bucketID, after []byte) (last []b
 	return last, nil
 }
 
+var lastDigest = bytes.Repeat([]byte{0xff}, sha256.Size)
+
 // matching reads the rows after a digest, up to another if that is not nil, which the filter
 // chooses. The encoding of a key begins with its namespace, so others' rows are not sent.
 func (l *listing) matching(ctx context.Context, table string, after, upTo []byte, now int64) ([]*stored, error) {
-	prefix := store.Key{Namespace: l.req.Namespace}.AppendEncoded(nil)
-	prefix = prefix[:len(prefix)-3] // without the empty scope, id and entity
+	prefix := namespacePrefix(l.req.Namespace)
 	if upTo == nil {
-		upTo = bytes.Repeat([]byte{0xff}, sha256.Size)
+		upTo = lastDigest
 	}
 	rows, err := l.s.pool.Query(ctx, fmt.Sprintf(`SELECT %s FROM %s AS r
 WHERE r.digest > $1 AND r.digest <= $2 AND r.state <> %d AND substring(r.key from 1 for %d) = $3
@@ -223,6 +248,12 @@ ORDER BY r.digest LIMIT $7`, listedColumns, table, stateMoved, len(prefix), stor
 		targets := st.targets()
 		return st, row.Scan(slices.Delete(targets, len(targets)-2, len(targets)-1)...)
 	})
+}
+
+// namespacePrefix is what the encodings of a namespace's keys begin with, and no others.
+func namespacePrefix(name string) []byte {
+	prefix := store.Key{Namespace: name}.AppendEncoded(nil)
+	return prefix[:len(prefix)-3] // without the empty scope, id and entity
 }
 
 // listed makes the record of a row that was read without its outcome.

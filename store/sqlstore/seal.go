@@ -147,8 +147,7 @@ func (s *sealer) takeMark(ctx context.Context) (m sealMark, told bool, err error
 // look finds out which marks have been reached.
 func (s *sealer) look(ctx context.Context) error {
 	for _, m := range s.pending() {
-		var reached bool
-		err := s.pool.QueryRow(ctx, "SELECT pg_snapshot_xmin(pg_current_snapshot()) >= $1::text::xid8", m.xid).Scan(&reached)
+		reached, err := s.reached(ctx, m)
 		if err != nil {
 			return err
 		}
@@ -158,6 +157,24 @@ func (s *sealer) look(ctx context.Context) error {
 	}
 	s.complain()
 	return nil
+}
+
+func (s *sealer) reached(ctx context.Context, m sealMark) (reached bool, err error) {
+	err = s.pool.QueryRow(ctx, "SELECT pg_snapshot_xmin(pg_current_snapshot()) >= $1::text::xid8", m.xid).Scan(&reached)
+	return reached, err
+}
+
+// ended returns once all transactions have ended that have a number now.
+func (s *sealer) ended(ctx context.Context) error {
+	m, _, err := s.takeMark(ctx)
+	for err == nil {
+		var reached bool
+		if reached, err = s.reached(ctx, m); reached || err != nil {
+			return err
+		}
+		pause(ctx, sealPoll/20)
+	}
+	return err
 }
 
 func (s *sealer) reach(reached sealMark) {

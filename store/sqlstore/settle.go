@@ -13,6 +13,7 @@ import (
 type settleQuery struct {
 	fence   int64
 	attempt []byte
+	until   int64 // see task
 	// Of these one kind of batch uses some.
 	lease                  int64
 	outcome, outcomeDigest []byte
@@ -31,7 +32,7 @@ type settleOperation = operation[settleQuery, settled]
 // settling is one kind of batch.
 type settling struct {
 	text func(*bucketTexts) string
-	// further are the arrays behind digests, fences and attempts.
+	// further are the arrays behind digests, fences, attempts and untils.
 	further func([]*settleOperation) []any
 }
 
@@ -60,116 +61,118 @@ var (
 )
 
 // Renew implements [store.Store].
-func (s *Store) Renew(ctx context.Context, req store.RenewRequest) (store.RenewAnswer, error) {
-	var answer store.RenewAnswer
-	t, ns, err := s.settleTask(ctx, req.Key, req.Validate())
+func (s *Store) Renew(ctx context.Context, req store.RenewRequest) (answer store.RenewAnswer, err error) {
+	err = s.onKey(ctx, req.Key, req.Validate(), func(t *task, ns *store.Namespace) error {
+		t.decide = func(old *store.Record, now, _ time.Time) (change store.Change, err error) {
+			answer, change, err = store.DecideRenew(old, ns, req, now)
+			return change, err
+		}
+		lease := cmp.Or(req.Lease, ns.Lease)
+		if lease <= ns.MaxLease && direct(ns, req.Epoch) {
+			query := settleQuery{fence: req.Fence, attempt: []byte(req.AttemptID), lease: lease.Microseconds()}
+			t.quick = s.quickly(s.batches.renews, *t, query, func(got settled) {
+				end := timeOf(got.at)
+				answer = store.RenewAnswer{LeaseExpiresAt: end, LeaseRemaining: end.Sub(timeOf(got.now))}
+			})
+		}
+		return nil
+	})
 	if err != nil {
-		return answer, err
-	}
-	t.decide = func(old *store.Record, now, _ time.Time) (change store.Change, err error) {
-		answer, change, err = store.DecideRenew(old, ns, req, now)
-		return change, err
-	}
-	lease := req.Lease
-	if lease == 0 {
-		lease = ns.Lease
-	}
-	query := settleQuery{fence: req.Fence, attempt: []byte(req.AttemptID), lease: lease.Microseconds()}
-	if lease <= ns.MaxLease {
-		t.quick = s.quickly(s.batches.renews, t, query, func(got settled) {
-			end := timeOf(got.at)
-			answer = store.RenewAnswer{LeaseExpiresAt: end, LeaseRemaining: end.Sub(timeOf(got.now))}
-		})
-	}
-	if err := s.perform(ctx, t); err != nil {
 		return store.RenewAnswer{}, err
 	}
 	return answer, nil
 }
 
 // Complete implements [store.Store].
-func (s *Store) Complete(ctx context.Context, req store.CompleteRequest) (store.CompleteAnswer, error) {
-	var answer store.CompleteAnswer
-	t, ns, err := s.settleTask(ctx, req.Key, req.Validate())
+func (s *Store) Complete(ctx context.Context, req store.CompleteRequest) (answer store.CompleteAnswer, err error) {
+	err = s.onKey(ctx, req.Key, req.Validate(), func(t *task, ns *store.Namespace) error {
+		t.decide = func(old *store.Record, now, _ time.Time) (change store.Change, err error) {
+			answer, change, err = store.DecideComplete(old, ns, req, now)
+			return change, err
+		}
+		outcome, digest, err := outcomeArgs(req.Outcome, req.Outcome.Digest())
+		if err != nil {
+			return err
+		}
+		if req.Outcome.Size() <= ns.MaxOutcomeBytes && direct(ns, req.Epoch) {
+			query := settleQuery{fence: req.Fence, attempt: []byte(req.AttemptID), outcome: outcome, outcomeDigest: digest}
+			t.quick = s.quickly(s.batches.completes, *t, query, func(got settled) {
+				answer = store.CompleteAnswer{CompletedAt: timeOf(got.now), ExpiresAt: timeOf(got.at)}
+			})
+		}
+		return nil
+	})
 	if err != nil {
-		return answer, err
-	}
-	t.decide = func(old *store.Record, now, _ time.Time) (change store.Change, err error) {
-		answer, change, err = store.DecideComplete(old, ns, req, now)
-		return change, err
-	}
-	outcome, digest, err := outcomeArgs(req.Outcome, req.Outcome.Digest())
-	if err != nil {
-		return answer, err
-	}
-	query := settleQuery{fence: req.Fence, attempt: []byte(req.AttemptID), outcome: outcome, outcomeDigest: digest}
-	if req.Outcome.Size() <= ns.MaxOutcomeBytes {
-		t.quick = s.quickly(s.batches.completes, t, query, func(got settled) {
-			answer = store.CompleteAnswer{CompletedAt: timeOf(got.now), ExpiresAt: timeOf(got.at)}
-		})
-	}
-	if err := s.perform(ctx, t); err != nil {
 		return store.CompleteAnswer{}, err
 	}
 	return answer, nil
 }
 
 // Release implements [store.Store].
-func (s *Store) Release(ctx context.Context, req store.ReleaseRequest) (store.ReleaseAnswer, error) {
-	var answer store.ReleaseAnswer
-	t, ns, err := s.settleTask(ctx, req.Key, req.Validate())
+func (s *Store) Release(ctx context.Context, req store.ReleaseRequest) (answer store.ReleaseAnswer, err error) {
+	err = s.onKey(ctx, req.Key, req.Validate(), func(t *task, ns *store.Namespace) error {
+		t.decide = func(old *store.Record, now, _ time.Time) (change store.Change, err error) {
+			answer, change, err = store.DecideRelease(old, ns, req, now)
+			return change, err
+		}
+		if req.Effect == store.EffectNone && direct(ns, req.Epoch) {
+			query := settleQuery{fence: req.Fence, attempt: []byte(req.AttemptID), ended: encodeEnded([]string{req.AttemptID})}
+			t.quick = s.quickly(s.batches.releases, *t, query, func(settled) {
+				answer = store.ReleaseAnswer{State: store.StateReleased}
+			})
+		}
+		return nil
+	})
 	if err != nil {
-		return answer, err
-	}
-	t.decide = func(old *store.Record, now, _ time.Time) (change store.Change, err error) {
-		answer, change, err = store.DecideRelease(old, ns, req, now)
-		return change, err
-	}
-	if req.Effect == store.EffectNone {
-		query := settleQuery{fence: req.Fence, attempt: []byte(req.AttemptID), ended: encodeEnded([]string{req.AttemptID})}
-		t.quick = s.quickly(s.batches.releases, t, query, func(settled) {
-			answer = store.ReleaseAnswer{State: store.StateReleased}
-		})
-	}
-	if err := s.perform(ctx, t); err != nil {
 		return store.ReleaseAnswer{}, err
 	}
 	return answer, nil
 }
 
 // Lookup implements [store.Store].
-func (s *Store) Lookup(ctx context.Context, req store.LookupRequest) (store.LookupAnswer, error) {
-	var answer store.LookupAnswer
-	t, ns, err := s.settleTask(ctx, req.Key, req.Validate())
+func (s *Store) Lookup(ctx context.Context, req store.LookupRequest) (answer store.LookupAnswer, err error) {
+	err = s.onKey(ctx, req.Key, req.Validate(), func(t *task, ns *store.Namespace) error {
+		t.reads = true
+		t.decide = func(old *store.Record, now, _ time.Time) (change store.Change, err error) {
+			answer, err = store.DecideLookup(old, ns, req, now)
+			return change, err
+		}
+		return nil
+	})
 	if err != nil {
-		return answer, err
-	}
-	t.decide = func(old *store.Record, now, _ time.Time) (change store.Change, err error) {
-		answer, err = store.DecideLookup(old, ns, req, now)
-		return change, err
-	}
-	t.reads = true
-	if err := s.perform(ctx, t); err != nil {
 		return store.LookupAnswer{}, err
 	}
 	return answer, nil
 }
 
-// settleTask begins the task of an operation on a key, if the request is valid.
-func (s *Store) settleTask(ctx context.Context, key store.Key, invalid error) (task, *store.Namespace, error) {
+// onKey carries out an operation on a key, if the request is valid, as prepare says.
+func (s *Store) onKey(ctx context.Context, key store.Key, invalid error, prepare func(*task, *store.Namespace) error) error {
 	if invalid != nil {
-		return task{}, nil, invalid
+		return invalid
 	}
-	ns, err := s.namespace(ctx, key.Namespace)
-	if err != nil {
-		return task{}, nil, err
-	}
-	return task{key: key, digest: key.Digest(), tier: ns.Tier}, ns, nil
+	return s.inNamespace(ctx, key.Namespace, func(ns *store.Namespace, until int64) error {
+		t := newTask(key, ns, until)
+		if err := prepare(&t, ns); err != nil {
+			return err
+		}
+		return s.perform(ctx, t)
+	})
+}
+
+func newTask(key store.Key, ns *store.Namespace, until int64) task {
+	return task{key: key, digest: key.Digest(), tier: ns.Tier, until: until}
+}
+
+// direct reports whether the statements of the common path, which ask no transition function,
+// may carry out what a holder has sent under an epoch.
+func direct(ns *store.Namespace, epoch int64) bool {
+	return ns.Placement.Epoch == epoch && ns.Placement.Move.Phase != store.MoveSealed || seeded("direct")
 }
 
 // quickly is the common path of an operation by the holder: its statement changes the row
 // if it is in progress under this fence. If it is not, the row is read.
 func (s *Store) quickly(batch settleBatches, t task, query settleQuery, answer func(settled)) func(context.Context) (found, bool, error) {
+	query.until = t.until
 	return func(ctx context.Context) (found, bool, error) {
 		got, err := batch[t.tier].do(ctx, &t, len(query.outcome), query)
 		if err != nil {
@@ -228,6 +231,7 @@ func (s *Store) settleIn(ctx context.Context, kind settling, bucket bucketID, op
 		digestsOf(ops),
 		column(ops, func(q *settleQuery) int64 { return q.fence }),
 		column(ops, func(q *settleQuery) []byte { return q.attempt }),
+		column(ops, func(q *settleQuery) int64 { return q.until }),
 	}
 	args = append(args, kind.further(ops)...)
 	args = append(args, s.clock.floor(), s.opts.Timing.MaxStatement.Microseconds())

@@ -35,6 +35,7 @@ type Store struct {
 	maintaining    sync.WaitGroup
 	kept           keptBuckets
 	troubles       troubles
+	forgetting     forgetting
 }
 
 var (

@@ -72,7 +72,7 @@ func (w *writing) run() (refusal, err error) {
 	if old != nil {
 		rec = old.rec
 	}
-	change, refusal := w.task.decide(rec, decidedAt(rec, w.now), w.s.wall())
+	change, refusal := w.task.decideOn(rec, w.now, w.s.wall())
 	if (change == store.Change{}) {
 		return refusal, w.s.stand(w.ctx, w.tx)
 	}
