@@ -160,10 +160,9 @@ func (c *devCertsCmd) tell(s *session, until time.Time) error {
 	p.line("throw-away certificates are in %s", c.Dir)
 	p.field("valid until", until.UTC().Format(time.RFC3339))
 	p.line("serve with them:")
-	if len(c.Region) == 0 {
-		p.line("  %s", s.command(append([]string{"serve"}, serve("server")...)...))
-	}
+	p.line("  %s", s.command(append([]string{"serve"}, serve("server")...)...))
 	for _, region := range c.Region {
+		p.line("in the region %s, with its --topology:", region)
 		p.line("  %s", s.command(append([]string{"serve", "--region", region}, serve("region-"+region)...)...))
 	}
 	p.line("then, as a caller:")

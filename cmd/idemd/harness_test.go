@@ -96,7 +96,7 @@ func serveOn(t *testing.T, args ...string) *served {
 	lines := bufio.NewScanner(reader)
 	for lines.Scan() {
 		s.banner = append(s.banner, lines.Text())
-		if strings.HasPrefix(lines.Text(), "  idemd complete") { // its last line
+		if strings.HasPrefix(lines.Text(), "  idemd complete") || strings.HasPrefix(lines.Text(), "  callers ") { // its last line
 			s.addr = strings.TrimPrefix(s.banner[0], servesOn)
 			go io.Copy(io.Discard, reader) //nolint:errcheck // what comes after the banner
 			return s
