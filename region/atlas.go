@@ -53,11 +53,7 @@ func (r *Region) refresh(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for _, ns := range list {
-			if ns.Placement == (store.Placement{}) {
-				r.lookIntoRecords(ctx, ns.Name)
-			}
-		}
+		r.lookIntoAll(ctx, list)
 		r.redraw(list)
 		return nil
 	})
@@ -138,10 +134,11 @@ func (r *Region) disputed(ns store.Namespace) string {
 	return ""
 }
 
-// tell logs what is wrong with a namespace, once.
+// tell logs what is wrong with a namespace, once. That a region has not been heard yet is no
+// fault of the namespace.
 func (r *Region) tell(k *known) {
 	wrong := k.dispute
-	if wrong == "" && !k.ready {
+	if wrong == "" && !k.ready && (k.placed() || r.allHeard()) {
 		wrong = k.problem
 	}
 	r.mu.Lock()
@@ -160,8 +157,25 @@ func (r *Region) tell(k *known) {
 	}
 }
 
+func (r *Region) allHeard() bool {
+	for _, p := range r.peers {
+		if !p.hasBeenHeard() {
+			return false
+		}
+	}
+	return true
+}
+
 // maxLooks bounds how many pages of a store are looked at for a record of a namespace.
 const maxLooks = 1000
+
+func (r *Region) lookIntoAll(ctx context.Context, list []store.Namespace) {
+	for _, ns := range list {
+		if ns.Placement == (store.Placement{}) {
+			r.lookIntoRecords(ctx, ns.Name)
+		}
+	}
+}
 
 // lookIntoRecords finds out whether a namespace without a placement has records; once, if it has
 // none, for nobody makes any then. What could not be found out counts as records.

@@ -18,7 +18,7 @@ type Observer interface {
 }
 
 // ForwardResult is what became of an operation whose home is another region.
-type ForwardResult string
+type ForwardResult = string
 
 // The results.
 const (

@@ -38,7 +38,7 @@ type peer struct {
 
 	mu     sync.Mutex
 	reason string           // why it is unreachable
-	told   bool             // since it was lost: why it cannot be reached again
+	told   bool             // that it cannot be reached
 	since  time.Time        // since when
 	heard  bool             // its placements have been heard since the start
 	digest []byte           // of what was heard
@@ -130,11 +130,11 @@ func (p *peer) lost(err error) {
 	p.region.config.Observer.PeerUp(p.name, false)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.reason, p.since, p.told = reasonOf(err), time.Now(), false
+	p.reason, p.since, p.told = reasonOf(err), time.Now(), true
 	p.region.logger.Warn("region is unreachable", "region", p.name, "address", p.place.PeerAddress, "reason", p.reason)
 }
 
-// noReach notes why a region cannot be reached, and logs it the first time.
+// noReach notes why a region cannot be reached, and logs it if nothing has been said of it.
 func (p *peer) noReach(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return // another try has reached it

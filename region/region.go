@@ -126,6 +126,7 @@ func (r *Region) start(ctx context.Context) error {
 	r.draining, r.drain = context.WithCancel(context.Background())
 	r.tellDifferences(list)
 	r.healthy.Store(true)
+	r.lookIntoAll(ctx, list)
 	r.redraw(list)
 	for _, p := range r.peers {
 		r.wg.Go(func() { p.watch(r.ctx) })

@@ -331,7 +331,7 @@ func (e *events) RoundTrip(string, time.Duration) { e.note(func() {}) }
 func (e *events) StoodIn(home string)             { e.note(func() { e.stoodIn[home]++ }) }
 func (e *events) Disputed(n int)                  { e.note(func() { e.disputed = n }) }
 func (e *events) Forwarded(home string, r ForwardResult) {
-	e.note(func() { e.forwarded[home+" "+string(r)]++ })
+	e.note(func() { e.forwarded[home+" "+r]++ })
 }
 
 func (e *events) count(what string) int {

@@ -17,6 +17,7 @@
 // # What stands over what
 //
 // From the call inwards: interceptors, service, counting, waiting ([store.Waiter]), asking,
-// the backend. The server never closes the backend: its owner does, after Shutdown has
+// the backend. Where there are regions, their router stands between service and counting, and
+// what other regions ask comes in below it (regions.go). The server never closes the backend: its owner does, after Shutdown has
 // returned.
 package server

@@ -16,6 +16,7 @@ type keyService struct {
 	pb.UnimplementedIdempotencyServiceServer
 	keys    store.Store
 	metrics *Metrics
+	regions Regions // nil: there are none
 
 	// Of the operations of sessions.
 	calls     *calls

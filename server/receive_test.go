@@ -55,9 +55,11 @@ func TestRequestsThatCannotBeRead(t *testing.T) {
 			if code, reason := reasonIn(err); code != codes.InvalidArgument || reason != "INVALID_ARGUMENT" || strings.Contains(err.Error(), "s3cret") {
 				t.Errorf("%s: %v (reason %q)", method, err, reason)
 			}
-			label := "answer=INVALID_ARGUMENT,namespace=_unknown,operation=" + operationOf(m.MethodName).String()
-			if got := r.samples("idemd_answers_total")[label]; got != 1 {
-				t.Errorf("%s is counted %v times", label, got)
+			if op := operationOf(m.MethodName); op < operations {
+				label := "answer=INVALID_ARGUMENT,namespace=_unknown,operation=" + op.String()
+				if got := r.samples("idemd_answers_total")[label]; got != 1 {
+					t.Errorf("%s is counted %v times", label, got)
+				}
 			}
 			if !strings.Contains(r.log.String(), "method="+method) {
 				t.Errorf("%s is not in the log", method)

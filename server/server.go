@@ -40,6 +40,8 @@ type Config struct {
 	// Notice is what an operator should see to though the server serves; /healthz says it
 	// until it is empty. Nil: there is never any.
 	Notice func() string
+	// Regions are those that the server serves one of. Nil: there are none.
+	Regions Regions
 	// Mover carries out MoveNamespace. Nil: there are no regions.
 	Mover Mover
 	// AllowInsecure permits listeners that other machines can reach also without TLS and a
@@ -54,7 +56,8 @@ type Server struct {
 	grpc   *grpc.Server
 	admin  *http.Server
 	waiter *store.Waiter
-	top    store.Backend // what the services ask
+	local  store.Backend // what answers for this server's own region
+	top    store.Backend // what the services ask: the same, or that over all regions
 	health *health
 	calls  *calls
 
@@ -130,17 +133,26 @@ func (s *Server) stack() {
 	s.waiter = store.NewWaiter(inner, store.WaiterOptions{})
 	waiting := s.waiter.Waiting
 	metrics.waiting.Store(&waiting)
-	s.top = &counted{Backend: inner, keys: s.waiter, metrics: metrics}
+	s.local = &counted{Backend: inner, keys: s.waiter, metrics: metrics}
+	s.top = s.local
+	if s.config.Regions != nil {
+		s.top = s.config.Regions.Over(s.local)
+	}
 }
 
 func (s *Server) keyService() *keyService {
-	return newKeyService(s.top, s.calls)
+	service := newKeyService(s.top, s.calls)
+	service.regions = s.config.Regions
+	return service
 }
 
 func (s *Server) register() {
 	s.grpc.RegisterService(s.calls.reading(pb.IdempotencyService_ServiceDesc), s.keyService())
 	s.grpc.RegisterService(s.calls.reading(pb.AdminService_ServiceDesc), &adminService{backend: s.top, metrics: s.config.Metrics, authorizer: s.config.Identity.Authorizer(), calls: s.calls, mover: s.config.Mover})
 	healthpb.RegisterHealthServer(s.grpc, s.health)
+	if s.config.Regions != nil {
+		s.config.Regions.Register(registrar{s}, s.local)
+	}
 }
 
 // Serve answers gRPC calls until Shutdown, and then returns nil. It closes the listener.
@@ -190,6 +202,9 @@ func (s *Server) ServeAdmin(lis net.Listener) error {
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.health.drain()
 	s.waiter.Close()
+	if s.config.Regions != nil {
+		s.config.Regions.Drain()
+	}
 	s.startDrain()
 	err := s.drain(ctx)
 	s.watching.Wait()

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/idemd/idemd/region"
 	"github.com/idemd/idemd/server"
 	"github.com/idemd/idemd/server/identity"
 	"github.com/idemd/idemd/store"
@@ -24,9 +25,11 @@ import (
 // node is a running server with its store and listeners.
 type node struct {
 	listener net.Listener
-	admin    net.Listener // nil if there is none
-	store    closingStore // nil until it is open
+	admin    net.Listener        // nil if there is none
+	store    closingStore        // nil until it is open
 	identity *identity.Authority // nil: nobody is told apart
+	region   *region.Region      // nil: there are no regions
+	standIns []closingStore      // stores of other regions
 	server   *server.Server
 	notice   func() string // nil, or what an operator should see to
 	commits  *commits
@@ -48,6 +51,10 @@ func startNode(s *session, c *serveCmd) (*node, error) {
 		s.tune()
 	}
 	n := &node{logger: c.newLogger(s), failed: make(chan error, 2)}
+	topology, err := c.checkTopology()
+	if err != nil {
+		return nil, err
+	}
 	if err := n.loadIdentity(c); err != nil {
 		return nil, err
 	}
@@ -59,9 +66,10 @@ func startNode(s *session, c *serveCmd) (*node, error) {
 		err = n.open(s, c, metrics)
 	}
 	if err == nil {
-		n.server, err = server.New(server.Config{
-			Backend: n.store, Metrics: metrics, Logger: n.logger, AllowInsecure: c.AllowInsecure, Notice: n.notice, Identity: n.identity,
-		})
+		err = n.join(s, c, topology, metrics)
+	}
+	if err == nil {
+		n.server, err = server.New(n.serverConfig(c, metrics))
 	}
 	if err != nil {
 		return nil, errors.Join(err, n.abandon())
@@ -71,6 +79,16 @@ func startNode(s *session, c *serveCmd) (*node, error) {
 		go func() { n.end(n.server.ServeAdmin(n.admin)) }()
 	}
 	return n, nil
+}
+
+func (n *node) serverConfig(c *serveCmd, metrics *server.Metrics) server.Config {
+	config := server.Config{
+		Backend: n.store, Metrics: metrics, Logger: n.logger, AllowInsecure: c.AllowInsecure, Notice: n.notice, Identity: n.identity,
+	}
+	if n.region != nil {
+		config.Regions, config.Mover = n.region, n.region
+	}
+	return config
 }
 
 func (n *node) end(err error) {
@@ -155,6 +173,7 @@ func (n *node) abandon() error {
 	if n.admin != nil {
 		err = errors.Join(err, n.admin.Close())
 	}
+	err = errors.Join(err, n.leave())
 	if n.store != nil {
 		err = errors.Join(err, n.store.Close())
 	}
@@ -164,7 +183,7 @@ func (n *node) abandon() error {
 // stop ends the server in order; the store is closed last. Calls that still run when ctx
 // ends are cut off.
 func (n *node) stop(ctx context.Context) error {
-	return errors.Join(n.server.Shutdown(ctx), n.store.Close())
+	return errors.Join(n.server.Shutdown(ctx), n.leave(), n.store.Close())
 }
 
 // newMetrics makes a registry with those of the process beside idemd's own.

@@ -29,6 +29,7 @@ type serveCmd struct {
 	DataDir       *string `placeholder:"DIR" help:"Directory of the embedded store, made if it does not exist (./idemd-data)."`
 	databaseFlags `embed:""`
 	StoreConns    *int `placeholder:"N" help:"With --store: how many connections this process opens at most (four per core, at least 8)."`
+	topologyFlags `embed:""`
 	identityFlags `embed:""`
 	AllowInsecure bool   `help:"Listen where other machines can connect also without TLS and a policy: whoever reaches the port can claim and complete every key."`
 	LogLevel      string `enum:"debug,info,warn,error" default:"info" help:"debug (every call), info (refusals and operators' actions), warn or error (${default})."`
@@ -71,8 +72,10 @@ func (c *serveCmd) checkStore() error {
 		return usageError("--store-conns %d: it must be 1 or more; left out, it is four per core, at least 8", *c.StoreConns)
 	case c.Store != nil:
 		return c.check()
-	case c.Region != defaultRegion || c.StoreConns != nil:
-		return usageError("--region and --store-conns are for --store")
+	case c.StoreConns != nil:
+		return usageError("--store-conns is for --store")
+	case c.Region != defaultRegion && c.Topology == "":
+		return usageError("--region is for --store, or for --topology")
 	}
 	dir := c.dataDir()
 	if dir == "" {

@@ -1,0 +1,69 @@
+package server
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// RegionMetrics is what a server counts of other regions. It is there only where there are some.
+//
+//	region_peer_up{region}                     1 if the region can be reached, else 0
+//	region_peer_round_trip_seconds{region}     how long it took to answer a ping
+//	region_forwarded_total{home,result}        operations whose home is another region:
+//	                                           answered, refused, unsent (the home was
+//	                                           unreachable), broken (it did not answer), or
+//	                                           canceled by the caller
+//	region_stand_in_operations_total{home}     operations carried out through the database in the
+//	                                           stead of a region that could not be reached
+//	region_placement_disputed                  namespaces that have other placements elsewhere
+type RegionMetrics struct {
+	up        *prometheus.GaugeVec
+	roundTrip *prometheus.HistogramVec
+	forwarded *prometheus.CounterVec
+	stoodIn   *prometheus.CounterVec
+	disputed  prometheus.Gauge
+}
+
+// NewRegionMetrics registers the metrics of regions beside a server's others.
+func NewRegionMetrics(m *Metrics) *RegionMetrics {
+	r := &RegionMetrics{
+		up: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "idemd_region_peer_up", Help: "1 if the region can be reached, else 0."}, []string{"region"}),
+		roundTrip: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "idemd_region_peer_round_trip_seconds", Help: "How long the region took to answer a ping.", Buckets: latencyBuckets}, []string{"region"}),
+		forwarded: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "idemd_region_forwarded_total", Help: "Operations whose home is another region, by what became of them."}, []string{"home", "result"}),
+		stoodIn: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "idemd_region_stand_in_operations_total", Help: "Operations carried out through the database in the stead of a region that could not be reached."}, []string{"home"}),
+		disputed: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "idemd_region_placement_disputed", Help: "Namespaces that have other placements in other regions. Nothing of them is granted."}),
+	}
+	m.registry.MustRegister(r.up, r.roundTrip, r.forwarded, r.stoodIn, r.disputed)
+	return r
+}
+
+// PeerUp notes whether a region can be reached.
+func (r *RegionMetrics) PeerUp(name string, up bool) {
+	value := 0.0
+	if up {
+		value = 1
+	}
+	r.up.WithLabelValues(name).Set(value)
+}
+
+// RoundTrip notes how long a region took to answer a ping.
+func (r *RegionMetrics) RoundTrip(name string, took time.Duration) {
+	r.roundTrip.WithLabelValues(name).Observe(took.Seconds())
+}
+
+// Forwarded counts an operation whose home is another region.
+func (r *RegionMetrics) Forwarded(home, result string) {
+	r.forwarded.WithLabelValues(home, result).Inc()
+}
+
+// StoodIn counts an operation that was carried out in the stead of a region.
+func (r *RegionMetrics) StoodIn(home string) { r.stoodIn.WithLabelValues(home).Inc() }
+
+// Disputed notes how many namespaces have other placements elsewhere.
+func (r *RegionMetrics) Disputed(namespaces int) { r.disputed.Set(float64(namespaces)) }
