@@ -176,14 +176,25 @@ func placementsApart(r *rig) {
 	equal(r, "and of it as it is kept", r.placementOf("new"), store.Placement{})
 }
 
+// placedKey is in a namespace in which things last for longer than it takes until a placement
+// is in force, as far as [rig.grantLong] grants them.
+var placedKey = store.Key{Namespace: store.DefaultNamespace, Scope: "s", ID: "k", Entity: "e"}
+
+func (r *rig) grantLong(key store.Key, attempt string) holder {
+	r.Helper()
+	c := claim(key, attempt)
+	c.Lease = store.MaxLease
+	return holder{attempt, r.do(c, "granted").Fence}
+}
+
 // everyCall is one call of each operation that would be answered.
 func everyCall(r *rig) (calls []call) {
-	held, lapsed := takeoverKey, takeoverKey
+	held, lapsed := placedKey, placedKey
 	held.ID, lapsed.ID = "held", "lapsed"
 	l := r.grant(lapsed, "a")
 	r.lapse(lapsed)
-	h := r.grant(held, "a")
-	fresh := claim(takeoverKey, "b")
+	h := r.grantLong(held, "a")
+	fresh := claim(placedKey, "b")
 	fresh.Key.ID = "fresh"
 	return []call{
 		fresh, claim(held, "a"), claim(lapsed, "b"), lookup(held), renew(held, h), release(held, h, store.EffectNone), complete(held, h, done),
@@ -212,7 +223,7 @@ func placementsEpoch(r *rig) {
 	}
 	astray(1, -1)
 	for _, phase := range []store.MovePhase{0, store.MoveFrozen, store.MoveSealed, store.MoveFlipped} {
-		r.place(hourTakeover, 5, phase)
+		r.place(store.DefaultNamespace, 5, phase)
 		astray(0, 4, 6)
 	}
 	r.reopen()
@@ -227,22 +238,22 @@ func placementsEpoch(r *rig) {
 
 // placementsFlip: once a flip is in force, the epoch before gives not even what never changes.
 func placementsFlip(r *rig) {
-	h := r.completed(takeoverKey, "a", done)
+	h := r.completed(placedKey, "a", done)
 	for epoch := int64(1); epoch < 5; epoch++ {
-		r.place(hourTakeover, epoch, store.MoveFlipped)
-		for _, c := range []call{claim(takeoverKey, "b"), complete(takeoverKey, h, done), lookup(takeoverKey)} {
+		r.place(store.DefaultNamespace, epoch, store.MoveFlipped)
+		for _, c := range []call{claim(placedKey, "b"), complete(placedKey, h, done), lookup(placedKey)} {
 			c.Epoch = epoch - 1
 			equal(r, string(c.Kind)+" by the epoch before", c.perform(r.ctx, r.Backend).Refusal, store.ErrWrongRegion)
 		}
-		r.do(claim(takeoverKey, "b"), "completed")
-		r.do(complete(takeoverKey, h, done), "recorded")
+		r.do(claim(placedKey, "b"), "completed")
+		r.do(complete(placedKey, h, done), "recorded")
 	}
 }
 
 func placementsStop(r *rig) {
 	calls := everyCall(r)
 	before := []recordView{r.record(calls[1].Key), r.record(calls[2].Key)}
-	r.place(hourTakeover, 1, store.MoveSealed)
+	r.place(store.DefaultNamespace, 1, store.MoveSealed)
 	for _, c := range calls {
 		switch got := r.send(c); {
 		case c.Kind == opLookup, c.Kind == opClaim && c.AttemptID == "a":
@@ -256,14 +267,14 @@ func placementsStop(r *rig) {
 		equal(r, "evidence", len(r.events(view.Key, store.EventLateOutcome)), 0)
 	}
 	r.refuse(lookup(calls[0].Key), store.ErrKeyNotFound)
-	r.place(hourTakeover, 1, store.MoveFrozen)
+	r.place(store.DefaultNamespace, 1, store.MoveFrozen)
 	for _, c := range []call{calls[0], calls[2]} {
 		r.refuse(c, store.ErrUnavailable)
 	}
 	r.do(calls[4], "renewed")
 	r.do(calls[6], "recorded")
 	r.do(resolve(calls[2].Key, nil), "changed")
-	r.place(hourTakeover, 1, 0)
+	r.place(store.DefaultNamespace, 1, 0)
 	r.do(calls[0], "granted")
 	r.do(calls[2], "granted")
 }
@@ -384,7 +395,7 @@ func placementsUse(t testing.TB, factory Factory) {
 	strict.Hold = true
 	strictly := holder{"a", p.from.do(strict, "granted").Fence}
 	p.advance(store.DefaultLease)
-	held, completed, ended := grant("held"), p.from.completed(key("completed"), "a", done), grant("ended")
+	held, completed, ended := p.from.grantLong(key("held"), "a"), p.from.completed(key("completed"), "a", done), grant("ended")
 	p.from.do(release(key("ended"), ended, store.EffectNone), "released")
 	p.from.do(claim(key("ended"), "b"), "granted")
 	unknown := grant("unknown")
@@ -507,11 +518,11 @@ func placementsFences(r *rig) {
 
 func placementsImportRefused(r *rig) {
 	now := r.Clock.Wall()
-	good := madeRecord(takeoverKey, now, now, now.Add(time.Minute), done)
-	foreign := madeRecord(holdKey, now, now, now.Add(time.Minute), done)
-	damaged := madeRecord(takeoverKey, now, now, now.Add(time.Minute), done)
+	good := madeRecord(takeoverKey, now, now, now.Add(time.Hour), done)
+	foreign := madeRecord(holdKey, now, now, now.Add(time.Hour), done)
+	damaged := madeRecord(takeoverKey, now, now, now.Add(time.Hour), done)
 	damaged.Record.OutcomeDigest[0]++
-	stateless := madeRecord(takeoverKey, now, now, now.Add(time.Minute), done)
+	stateless := madeRecord(takeoverKey, now, now, now.Add(time.Hour), done)
 	stateless.Record.State = 0
 	refused := func(what string, revision int64, want error, records ...store.Inspection) {
 		r.Helper()
