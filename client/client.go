@@ -48,6 +48,7 @@ var (
 	_ store.Store      = (*Client)(nil)
 	_ store.Records    = (*Client)(nil)
 	_ store.Namespaces = (*Client)(nil)
+	_ store.Recovery   = (*Client)(nil)
 )
 
 // New returns a client that uses a connection of the caller's, and does not close it. It asks

@@ -69,6 +69,10 @@ func (s *service) operated(ctx context.Context, c call, m *pb.ForwardRequest, ou
 		return serve(ctx, c, forcing, op.ForceRelease, storepb.ForceReleaseRequestFromProto, func(a *store.Record) {
 			out.Answer = &pb.ForwardResponse_ForceRelease{ForceRelease: &pb.ForceReleaseResponse{Record: settled(a)}}
 		})
+	case *pb.ForwardRequest_ImportOutcome:
+		return serve(ctx, c, importing, op.ImportOutcome, storepb.ImportRequestFromProto, func(a store.ImportAnswer) {
+			out.Answer = &pb.ForwardResponse_ImportOutcome{ImportOutcome: storepb.ImportAnswerToProto(a)}
+		})
 	}
 	return store.Refuse(store.ErrInvalidArgument, "the operation is missing, or of a kind that is not known here; nothing was done")
 }

@@ -20,7 +20,8 @@ type adminService struct {
 	metrics    *Metrics
 	authorizer *identity.Authorizer
 	calls      *calls
-	mover      Mover // nil: there are no regions
+	mover      Mover      // nil: there are no regions
+	backup     BackupFunc // nil: there are none
 }
 
 // ListRecords implements the AdminService.

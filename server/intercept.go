@@ -165,7 +165,8 @@ func (c *calls) answered(ctx context.Context, req any, method string) {
 // isOperators reports whether the request changes something in an operator's name.
 func isOperators(req any) bool {
 	switch req.(type) {
-	case *pb.ResolveRequest, *pb.ForceReleaseRequest, *pb.CreateNamespaceRequest, *pb.UpdateNamespaceRequest:
+	case *pb.ResolveRequest, *pb.ForceReleaseRequest, *pb.ImportOutcomeRequest, *pb.CreateNamespaceRequest, *pb.UpdateNamespaceRequest,
+		*pb.BackupRequest, *pb.BeginRecoveryRequest, *pb.LiftRecoveryRequest:
 		return true
 	}
 	return false

@@ -30,6 +30,9 @@ const (
 	opListNamespaces
 	opUpdateNamespace
 	opListBuckets
+	opImportOutcome
+	opBeginRecovery
+	opLiftRecovery
 	operations // how many there are
 )
 
@@ -48,6 +51,9 @@ var operationNames = [operations]string{
 	opListNamespaces:  "list_namespaces",
 	opUpdateNamespace: "update_namespace",
 	opListBuckets:     "list_buckets",
+	opImportOutcome:   "import_outcome",
+	opBeginRecovery:   "begin_recovery",
+	opLiftRecovery:    "lift_recovery",
 }
 
 func (op operation) String() string { return operationNames[op] }

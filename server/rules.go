@@ -17,8 +17,9 @@ import (
 // request is about; without roles, anybody.
 type rule struct {
 	anyOf     []identity.Role
-	namespace func(req any) string // nil: the request is about none
+	namespace func(req any) string // nil: the request is about none, or all
 	creates   bool                 // the namespace, which is not there yet
+	all       bool                 // it takes the role in all namespaces
 }
 
 // rules are those of all methods. A method that is not in here is not served.
@@ -42,6 +43,10 @@ var rules = map[string]rule{
 	pb.AdminService_ForceRelease_FullMethodName:    in(identity.Operator, namespaceOfKey),
 	pb.AdminService_ListNamespaces_FullMethodName:  as(identity.Operator), // shows those of the operator
 	pb.AdminService_ListBuckets_FullMethodName:     as(identity.Operator),
+	pb.AdminService_ImportOutcome_FullMethodName:   in(identity.Operator, namespaceOfKey),
+	pb.AdminService_LiftRecovery_FullMethodName:    in(identity.Operator, namespaceLifted),
+	pb.AdminService_BeginRecovery_FullMethodName:   inAll(identity.Operator),
+	pb.AdminService_Backup_FullMethodName:          inAll(identity.Operator),
 
 	// A peer acts for others, who are authorised again by what they asked for.
 	pb.PeerService_Ping_FullMethodName:           as(identity.Peer),
@@ -65,6 +70,9 @@ func in(role identity.Role, namespace func(any) string) rule {
 	return rule{anyOf: []identity.Role{role}, namespace: namespace}
 }
 
+// inAll is for those with the role in all namespaces.
+func inAll(role identity.Role) rule { return rule{anyOf: []identity.Role{role}, all: true} }
+
 // as is for those with one of the roles, anywhere.
 func as(anyOf ...identity.Role) rule { return rule{anyOf: anyOf} }
 
@@ -76,6 +84,8 @@ func (r rule) authorize(a *identity.Authorizer, principal string, req any) error
 	switch {
 	case r.open():
 		return nil
+	case r.all:
+		return a.AuthorizeAll(principal, r.anyOf[0])
 	case r.namespace == nil:
 		return a.AuthorizeAny(principal, r.anyOf...)
 	}
@@ -84,6 +94,14 @@ func (r rule) authorize(a *identity.Authorizer, principal string, req any) error
 		return store.Refuse(store.ErrPermissionDenied, fmt.Sprintf("%s needs the role %s in namespace %q", principal, r.anyOf[0], r.namespace(req)))
 	}
 	return err
+}
+
+func namespaceLifted(req any) string {
+	m, ok := req.(*pb.LiftRecoveryRequest)
+	if ok && m.GetForNew() {
+		return store.DefaultNamespace
+	}
+	return m.GetNamespace()
 }
 
 func namespaceOfKey(req any) string { return keyOf(req).Namespace }

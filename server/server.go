@@ -37,6 +37,8 @@ type Config struct {
 	// Identity gives TLS, says who callers are and what they may do; the server has its files
 	// read again. Nil: plain text, and everything is allowed.
 	Identity *identity.Authority
+	// Backup makes backups for operators. Nil: they are refused.
+	Backup BackupFunc
 	// Notice is what an operator should see to though the server serves; /healthz says it
 	// until it is empty. Nil: there is never any.
 	Notice func() string
@@ -148,7 +150,7 @@ func (s *Server) keyService() *keyService {
 
 func (s *Server) register() {
 	s.grpc.RegisterService(s.calls.reading(pb.IdempotencyService_ServiceDesc), s.keyService())
-	s.grpc.RegisterService(s.calls.reading(pb.AdminService_ServiceDesc), &adminService{backend: s.top, metrics: s.config.Metrics, authorizer: s.config.Identity.Authorizer(), calls: s.calls, mover: s.config.Mover})
+	s.grpc.RegisterService(s.calls.reading(pb.AdminService_ServiceDesc), &adminService{backend: s.top, metrics: s.config.Metrics, authorizer: s.config.Identity.Authorizer(), calls: s.calls, mover: s.config.Mover, backup: s.config.Backup})
 	healthpb.RegisterHealthServer(s.grpc, s.health)
 	if s.config.Regions != nil {
 		s.config.Regions.Register(registrar{s}, s.local)

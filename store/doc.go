@@ -8,6 +8,7 @@
 //   - namespace.go: policy ([Namespace], [Tier]).
 //   - request.go, store.go: the operations and who implements them ([Store], [Records],
 //     [Namespaces], [Maintainer]).
+//   - recovery.go: the way back from a store that has forgotten something ([Recovery]).
 //   - placement.go: where a namespace's keys live ([Placement]), and how they are carried to
 //     another store ([Placements]).
 //   - errors.go, limits.go, validate.go: refusals and what is allowed.
@@ -108,6 +109,18 @@
 // that what is unknown stays known as unknown), event force-released. Where an attempt id has
 // been cleared, no attempt and no fence is current; the next grant's previous fence is the
 // operator's.
+//
+// Import, after bad input: completed later than now: INVALID_ARGUMENT; now >= completed +
+// retention: KEY_EXPIRED. A live record, except one that is RELEASED and may be forgotten (as in
+// 9, without an intent time): nothing changes, and it is told whether it says the same. Else
+// the fence grows, no attempt is current, event imported; with an outcome COMPLETED, ended when it
+// was completed; without RELEASED, ended now, so that it is newer than the floor. What is new
+// has number 1, the namespace's lapse policy and retention, and was granted now, as its lease
+// and attempt end now. A fingerprint that is not known cannot be compared, also with an empty one.
+//
+// Recovery: to begin raises the floor of every namespace to now, and the one that namespaces
+// created later begin with; it counts for these for 35 days and the longest lease. An update
+// never lowers a floor; to lift one takes it off. Both are kept with who, when and why.
 //
 // Regions: behind bad input that can be told without the namespace, and an unknown namespace,
 // and before all else, an operation on a key that was sent by another epoch than that of the

@@ -31,6 +31,9 @@ const (
 	// MaxWait bounds ClaimRequest.Wait.
 	MaxWait = 5 * time.Minute
 
+	// MaxRecoverySteps is how many steps of recoveries a namespace remembers, the last.
+	MaxRecoverySteps = 16
+
 	MaxPageSize     = 1000
 	DefaultPageSize = 100
 

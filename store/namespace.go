@@ -90,8 +90,16 @@ type Namespace struct {
 	// RecoveryFloor, if set, is the instant before which the store may have forgotten
 	// keys and what became of them (it was restored from a backup). Until an operator
 	// clears it, Claims of keys that are unknown, or were released no later, are refused
-	// with ErrUnknownHistory, unless their intent is known to be newer.
+	// with ErrUnknownHistory, unless their intent is known to be newer. An update can set or
+	// raise it; it is taken off by LiftRecovery alone, which keeps who did it and why.
 	RecoveryFloor time.Time
+
+	// FloorForNew, which the default namespace alone has, is the recovery floor that
+	// namespaces begin with that are created from now on.
+	FloorForNew time.Time
+	// Recovery is what was done about the floors, oldest first, the last MaxRecoverySteps. Both
+	// are set by the store.
+	Recovery []RecoveryStep
 
 	// CreatedAt and UpdatedAt are set by the store.
 	CreatedAt time.Time
@@ -149,6 +157,7 @@ func (n Namespace) Replace(old Namespace, now time.Time) (Namespace, error) {
 		return Namespace{}, invalid("the tier of namespace %q is fixed; create another namespace", old.Name)
 	}
 	n.Tier, n.CreatedAt, n.UpdatedAt, n.Placement = old.Tier, old.CreatedAt, now, old.Placement
+	n.RecoveryFloor, n.FloorForNew, n.Recovery = later(old.RecoveryFloor, n.RecoveryFloor), old.FloorForNew, old.Recovery
 	n = n.WithDefaults()
 	n.PastRetentions = nil
 	for _, past := range old.PastRetentions {
@@ -162,11 +171,15 @@ func (n Namespace) Replace(old Namespace, now time.Time) (Namespace, error) {
 	return n, n.Validate()
 }
 
-// SameSettings reports whether n and m differ only in what the store sets.
+// SameSettings reports whether n and m differ only in what the store sets. The floor of n, a
+// stored one, may have been raised since.
 func (n Namespace) SameSettings(m Namespace) bool {
+	if m.RecoveryFloor.After(n.RecoveryFloor) {
+		return false
+	}
 	for _, ns := range [...]*Namespace{&n, &m} {
 		ns.CreatedAt, ns.UpdatedAt, ns.PastRetentions, ns.Placement = time.Time{}, time.Time{}, nil, Placement{}
-		ns.RecoveryFloor = ns.RecoveryFloor.UTC().Round(0)
+		ns.RecoveryFloor, ns.FloorForNew, ns.Recovery = time.Time{}, time.Time{}, nil
 	}
 	return reflect.DeepEqual(n, m)
 }

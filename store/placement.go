@@ -158,6 +158,9 @@ func (r *Record) checkHolder() error {
 			return err
 		}
 	}
+	if r.Fingerprint == UnknownFingerprint {
+		return nil
+	}
 	return r.Fingerprint.validate()
 }
 
@@ -198,10 +201,10 @@ func (r *Record) checkOutcome() error {
 }
 
 func checkEvents(events []Event) error {
-	var ofKind [EventForceReleased + 1]int
+	var ofKind [EventImported + 1]int
 	for i := range events {
 		e := &events[i]
-		if e.Kind < EventTakeover || e.Kind > EventForceReleased || e.At.IsZero() || e.At.Nanosecond()%1000 != 0 || e.AttemptNumber < 0 ||
+		if e.Kind < EventTakeover || e.Kind > EventImported || e.At.IsZero() || e.At.Nanosecond()%1000 != 0 || e.AttemptNumber < 0 ||
 			(e.Outcome != nil) != (e.Kind == EventLateOutcome) {
 			return invalid("event %d of a record is none that a store keeps", i+1)
 		}

@@ -191,7 +191,7 @@ func TestCheckImportRefuses(t *testing.T) {
 		"completed, never ended":      record(func(r *store.Record) { *r = *completedRecord(); r.EndedAt = time.Time{} }),
 		"completed, never expires":    record(func(r *store.Record) { *r = *completedRecord(); r.ExpiresAt = time.Time{} }),
 		"event of no kind":            event(0, func(e *store.Event) { e.Kind = 0 }),
-		"event of an unknown kind":    event(0, func(e *store.Event) { e.Kind = store.EventForceReleased + 1 }),
+		"event of an unknown kind":    event(0, func(e *store.Event) { e.Kind = store.EventImported + 1 }),
 		"event at no time":            event(0, func(e *store.Event) { e.At = time.Time{} }),
 		"event of a negative attempt": event(0, func(e *store.Event) { e.AttemptNumber = -1 }),
 		"takeover with an outcome":    event(0, func(e *store.Event) { e.Outcome = &store.Outcome{} }),

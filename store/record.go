@@ -3,6 +3,7 @@ package store
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"math"
 	"time"
 )
 
@@ -42,11 +43,15 @@ const (
 // An empty Digest means "no fingerprint", is explicit, and matches only itself.
 type Fingerprint struct {
 	// Version tags the algorithm that made Digest. Zero is the application's own.
-	// It is zero when Digest is empty.
+	// It is zero when Digest is empty. The highest is UnknownFingerprint's.
 	Version uint32
 	// Digest is 0 to 64 opaque bytes.
 	Digest string
 }
+
+// UnknownFingerprint is that of a record whose request is not known, because it was imported.
+// It cannot be compared with any other, also not with an empty one. No request carries it.
+var UnknownFingerprint = Fingerprint{Version: math.MaxUint32, Digest: "unknown"}
 
 // Match is how two fingerprints compare.
 type Match uint8
@@ -61,6 +66,8 @@ const (
 // Compare says whether f and g stand for the same request.
 func (f Fingerprint) Compare(g Fingerprint) Match {
 	switch {
+	case f == UnknownFingerprint || g == UnknownFingerprint:
+		return MatchIncomparable
 	case f == g:
 		return MatchEqual
 	case f.Digest == "" || g.Digest == "" || f.Version == g.Version:
@@ -202,6 +209,7 @@ const (
 	EventLateOutcome                        // an outcome came too late to count; kept as evidence
 	EventResolved                           // an operator settled a lapsed key
 	EventForceReleased                      // an operator ended a held attempt
+	EventImported                           // an operator said what became of a forgotten key
 )
 
 // Event is something about a record that an operator wants to know afterwards. A store keeps
@@ -211,7 +219,8 @@ type Event struct {
 	Kind EventKind
 	// Fence and AttemptNumber are those of the attempt that the event is about: the
 	// one that lapsed, came late, or was ended. The number is zero if it is not known
-	// any more: a late outcome under a fence that is not the current one.
+	// any more: a late outcome under a fence that is not the current one. Both are zero of
+	// an import of a key of which nothing was stored.
 	Fence         int64
 	AttemptNumber int
 	// NewFence is the fence after the event; zero if it did not change.

@@ -48,6 +48,9 @@ type Records interface {
 	// ForceRelease ends the attempt that holds a key; ErrNotHeld if none does, ErrStaleFence
 	// if its fence is not the expected one.
 	ForceRelease(ctx context.Context, req ForceReleaseRequest) (*Record, error)
+	// ImportOutcome says what became of a key of which the store knows nothing, or that was
+	// released no later than a recovery floor. One that is known is not changed.
+	ImportOutcome(ctx context.Context, req ImportRequest) (ImportAnswer, error)
 }
 
 // Namespaces keeps the namespaces. DefaultNamespace always exists.
@@ -91,6 +94,7 @@ type Backend interface {
 	Store
 	Records
 	Namespaces
+	Recovery
 	Placements
 	Maintainer
 }

@@ -62,11 +62,7 @@ func claimHeld(rec *Record, ns *Namespace, req ClaimRequest, now time.Time) (Cla
 // claimReleased grants a key whose last attempt had no effect, unless one that came after
 // it may have been forgotten.
 func claimReleased(rec *Record, ns *Namespace, req ClaimRequest, now time.Time) (ClaimAnswer, Change, error) {
-	known := rec.GrantedAt
-	if rec.AttemptID == "" {
-		known = rec.EndedAt // an operator said so later
-	}
-	if ns.mayHaveForgotten(known, req.IntentTime) {
+	if ns.mayHaveForgotten(rec.knownSince(), req.IntentTime) {
 		return ClaimAnswer{}, Change{}, ns.unknownHistory()
 	}
 	next := grant(rec, ns, req, now)

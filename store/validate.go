@@ -131,13 +131,17 @@ func (n *Namespace) checkClaim(req ClaimRequest, now, wall time.Time) error {
 		return invalid("intent time %s is in the future; it is %s here and %v of skew are allowed",
 			req.IntentTime.UTC().Format(time.RFC3339Nano), present.Format(time.RFC3339Nano), n.Skew())
 	}
+	return firstError(n.checkEntity(req.Key), n.checkLease(req.Lease))
+}
+
+func (n *Namespace) checkEntity(key Key) error {
 	switch {
-	case n.Entity == EntityRequired && req.Key.Entity == "":
+	case n.Entity == EntityRequired && key.Entity == "":
 		return invalid("namespace %q requires an entity in every key", n.Name)
-	case n.Entity == EntityForbidden && req.Key.Entity != "":
+	case n.Entity == EntityForbidden && key.Entity != "":
 		return invalid("namespace %q does not allow an entity in its keys", n.Name)
 	}
-	return n.checkLease(req.Lease)
+	return nil
 }
 
 func (n *Namespace) checkLease(lease time.Duration) error {
@@ -214,6 +218,8 @@ func (f Fingerprint) validate() error {
 	switch {
 	case len(f.Digest) > MaxFingerprintBytes:
 		return invalid("fingerprint has %d bytes, at most %d are allowed; send a digest of the request", len(f.Digest), MaxFingerprintBytes)
+	case f.Version == UnknownFingerprint.Version:
+		return invalid("fingerprint version %d says that a fingerprint is not known; use another", f.Version)
 	case f.Digest == "" && f.Version != 0:
 		return invalid("an empty fingerprint has no version, but version %d was sent", f.Version)
 	}

@@ -71,6 +71,20 @@ func (s *spread) ForceRelease(ctx context.Context, req store.ForceReleaseRequest
 	return s.one().ForceRelease(ctx, req)
 }
 
+func (s *spread) ImportOutcome(ctx context.Context, req store.ImportRequest) (store.ImportAnswer, error) {
+	return s.one().ImportOutcome(ctx, req)
+}
+
+func (s *spread) BeginRecovery(ctx context.Context, req store.BeginRecoveryRequest) (store.BegunRecovery, error) {
+	defer s.tell()
+	return s.one().BeginRecovery(ctx, req)
+}
+
+func (s *spread) LiftRecovery(ctx context.Context, req store.LiftRecoveryRequest) (store.Namespace, error) {
+	defer s.tell()
+	return s.one().LiftRecovery(ctx, req)
+}
+
 func (s *spread) CreateNamespace(ctx context.Context, ns store.Namespace) (store.Namespace, error) {
 	defer s.tell()
 	return s.one().CreateNamespace(ctx, ns)

@@ -136,6 +136,13 @@ func TestBackupOpensOnlyAsRestored(t *testing.T) {
 		if !ns.RecoveryFloor.Equal(clock.Wall()) {
 			t.Errorf("namespace %q has the recovery floor %v", name, ns.RecoveryFloor)
 		}
+		if len(ns.Recovery) != 1 || ns.Recovery[0].Kind != store.RecoveryBegun || !ns.Recovery[0].CompleteUntil.Equal(at) {
+			t.Errorf("namespace %q says of its recovery: %+v", name, ns.Recovery)
+		}
+	}
+	// One that was created since the backup is as unknown as its keys.
+	if ns, err := restored.CreateNamespace(t.Context(), store.Namespace{Name: "forgotten"}); err != nil || !ns.RecoveryFloor.Equal(clock.Wall()) {
+		t.Errorf("a namespace that is created again: %+v, %v", ns, err)
 	}
 	mustAnswer(t, restored, known)
 	check := func(s *pebblestore.Store) {
@@ -152,6 +159,23 @@ func TestBackupOpensOnlyAsRestored(t *testing.T) {
 	}
 	check(again)
 	mustClose(t, again)
+
+	// Who leaves the flag where it is does no harm; who says it of a store that never was a
+	// backup, or of another one, is wrong about something.
+	same, err := pebblestore.Open(backupDir, opts)
+	if err != nil {
+		t.Fatalf("said to be restored again: %v", err)
+	}
+	check(same)
+	mustClose(t, same)
+	opts.RestoredFrom = at.Add(-time.Second)
+	if _, err := pebblestore.Open(backupDir, opts); !errors.Is(err, pebblestore.ErrBackup) {
+		t.Errorf("said to be restored from another: %v", err)
+	}
+	opts.RestoredFrom = time.Time{}
+	if _, err := pebblestore.Open(dataDir, opts); !errors.Is(err, pebblestore.ErrBackup) {
+		t.Errorf("the original, said to be restored: %v", err)
+	}
 }
 
 // What is acknowledged before a backup begins is in it, whoever goes on meanwhile, and what

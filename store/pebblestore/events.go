@@ -56,7 +56,7 @@ func decodeEvent(payload []byte) (store.Event, error) {
 }
 
 func (d *decoder) eventKind() store.EventKind {
-	return store.EventKind(d.oneOf(byte(store.EventTakeover), byte(store.EventForceReleased)))
+	return store.EventKind(d.oneOf(byte(store.EventTakeover), byte(store.EventImported)))
 }
 
 // sumOf identifies an event by all but its time.

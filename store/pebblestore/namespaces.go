@@ -47,6 +47,8 @@ type storedNamespace struct {
 	MaxOutcomeBytes int              `json:"max_outcome_bytes"`
 	Entity          uint8            `json:"entity"`
 	RecoveryFloor   time.Time        `json:"recovery_floor,omitzero"`
+	FloorForNew     time.Time        `json:"floor_for_new,omitzero"`
+	Recovery        []storedStep     `json:"recovery,omitempty"`
 	CreatedAt       time.Time        `json:"created_at"`
 	UpdatedAt       time.Time        `json:"updated_at"`
 	PastRetentions  []storedPastTime `json:"past_retentions,omitempty"`
@@ -72,6 +74,7 @@ func putNamespace(b *pebble.Batch, ns *store.Namespace) error {
 		Name: ns.Name, Tier: uint8(ns.Tier), Retention: ns.Retention, LapsePolicy: uint8(ns.LapsePolicy),
 		Lease: ns.Lease, MaxLease: ns.MaxLease, MaxAttempt: ns.MaxAttempt,
 		MaxOutcomeBytes: ns.MaxOutcomeBytes, Entity: uint8(ns.Entity), RecoveryFloor: ns.RecoveryFloor,
+		FloorForNew: ns.FloorForNew, Recovery: storedSteps(ns.Recovery),
 		CreatedAt: ns.CreatedAt, UpdatedAt: ns.UpdatedAt,
 		Placement: storedPlacement{
 			Epoch: ns.Placement.Epoch, Revision: ns.Placement.Revision, Rule: ns.Placement.Rule,
@@ -107,6 +110,7 @@ func decodeNamespace(key, value []byte) (*store.Namespace, error) {
 		LapsePolicy: store.LapsePolicy(stored.LapsePolicy), Lease: stored.Lease, MaxLease: stored.MaxLease,
 		MaxAttempt: stored.MaxAttempt, MaxOutcomeBytes: maxOutcomeBytes,
 		Entity: store.EntityRule(stored.Entity), RecoveryFloor: stored.RecoveryFloor,
+		FloorForNew: stored.FloorForNew, Recovery: stepsOf(stored.Recovery),
 		CreatedAt: stored.CreatedAt, UpdatedAt: stored.UpdatedAt,
 		Placement: store.Placement{
 			Epoch: stored.Placement.Epoch, Revision: stored.Placement.Revision, Rule: stored.Placement.Rule,
@@ -155,8 +159,7 @@ func (s *Store) CreateNamespace(ctx context.Context, ns store.Namespace) (store.
 			}
 			return *old, nil
 		}
-		created := ns
-		created.CreatedAt, created.UpdatedAt, created.PastRetentions, created.Placement = t.now, t.now, nil, store.Placement{}
+		created := ns.Create(t.l.namespaces[store.DefaultNamespace], t.now)
 		return created, t.setNamespace(&created)
 	})
 }

@@ -345,10 +345,14 @@ func (o *opener) load() (*Store, error) {
 		return nil, openError(err)
 	}
 	m.at = newest
-	if !o.id.backup.IsZero() {
-		if err := o.recover(l, &m); err != nil {
-			return nil, err
-		}
+	switch {
+	case !o.id.backup.IsZero():
+		err = o.recover(l, &m)
+	case o.opts.Restored:
+		err = o.checkBegun(l)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return o.start(l, m)
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/idemd/idemd/store"
 )
 
 // clockBehind is how far the wall clock may be behind the time of a backup that is restored.
@@ -75,15 +77,24 @@ func (o *opener) recover(l *loop, m *mark) error {
 // raiseFloors sets the recovery floor of every namespace.
 func (o *opener) raiseFloors(b *pebble.Batch, l *loop, now time.Time) error {
 	var errs []error
+	req := store.BeginRecoveryRequest{CompleteUntil: o.id.backup, Actor: "idemd", Reason: "first start on a restored backup"}
 	for name, ns := range l.namespaces {
-		next := *ns
-		if next.RecoveryFloor.Before(now) {
-			next.RecoveryFloor = now
-		}
+		next := ns.BeginRecovery(req, now)
 		l.namespaces[name] = &next
 		errs = append(errs, putNamespace(b, &next))
 	}
 	return errors.Join(errs...)
+}
+
+// checkBegun refuses a directory that is no backup and was none, though it is said that one was
+// restored. Where the recovery has begun, to say so again does nothing.
+func (o *opener) checkBegun(l *loop) error {
+	for _, step := range l.namespaces[store.DefaultNamespace].Recovery {
+		if step.Kind == store.RecoveryBegun && (o.opts.RestoredFrom.IsZero() || o.opts.RestoredFrom.Equal(step.CompleteUntil)) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: it is said that one was restored, but this directory is none; if it was restored in another way, begin the recovery (idemd recovery begin) before anybody claims", ErrBackup)
 }
 
 // removeLeftovers removes what a backup that was interrupted has left.

@@ -172,9 +172,7 @@ func (k *keeper) createNamespace(ctx context.Context, ns store.Namespace) (store
 			}
 			return *old, nil
 		}
-		created := ns
-		created.CreatedAt, created.UpdatedAt, created.PastRetentions, created.Placement = now, now, nil, store.Placement{}
-		return created, nil
+		return ns, nil
 	})
 }
 
@@ -199,8 +197,12 @@ func (k *keeper) updateNamespace(ctx context.Context, ns store.Namespace) (store
 // is nil if it does not exist.
 func (k *keeper) changeNamespace(ctx context.Context, name string, change func(old *store.Namespace, now time.Time) (store.Namespace, error)) (next store.Namespace, err error) {
 	err = k.dialect.runTx(ctx, k.pool, func(tx pgx.Tx) error {
+		def, err := lockFloor(ctx, tx, name)
+		if err != nil {
+			return err
+		}
 		// There is no row to lock before there is a namespace: creators meet at an empty one.
-		_, err := tx.Exec(ctx, "INSERT INTO idem_namespaces (name, settings) VALUES ($1, '') ON CONFLICT (name) DO NOTHING", name)
+		_, err = tx.Exec(ctx, "INSERT INTO idem_namespaces (name, settings) VALUES ($1, '') ON CONFLICT (name) DO NOTHING", name)
 		if err != nil {
 			return err
 		}
@@ -222,6 +224,9 @@ func (k *keeper) changeNamespace(ctx context.Context, name string, change func(o
 		}
 		if next, err = change(old, timeOf(now)); err != nil {
 			return err
+		}
+		if old == nil {
+			next = next.Create(def, timeOf(now))
 		}
 		if settings, err = encodeNamespace(next); err != nil {
 			return err

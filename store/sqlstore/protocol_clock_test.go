@@ -128,8 +128,7 @@ func TestOldCopyAfterSleep(t *testing.T) {
 	wantError(t, "a claim on waking up", claim("after"), store.ErrUnknownHistory)
 
 	// A claim that goes by a transaction, because of its retention, too.
-	ns.RecoveryFloor = time.Time{}
-	_, err = awake.UpdateNamespace(t.Context(), ns)
+	_, err = awake.LiftRecovery(t.Context(), store.LiftRecoveryRequest{Namespace: ns.Name, Reason: "all settled"})
 	r.must(err)
 	r.must(slept.catalog.refresh(t.Context()))
 	r.must(claim("again"))

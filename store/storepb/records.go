@@ -119,7 +119,7 @@ func EventFromProto(m *pb.Event) (store.Event, error) {
 	var r reader
 	e := store.Event{
 		At:            r.time("at", m.GetAt()),
-		Kind:          enum(&r, "kind", m.GetKind(), store.EventForceReleased),
+		Kind:          enum(&r, "kind", m.GetKind(), store.EventImported),
 		Fence:         m.GetFence(),
 		AttemptNumber: int(m.GetAttemptNumber()),
 		NewFence:      m.GetNewFence(),

@@ -172,7 +172,9 @@ func TestOperatorsViewRoundTrips(t *testing.T) {
 		InspectionToProto, InspectionFromProto, ".AttemptID", ".BodyOmitted")
 	roundTrip(t, store.Namespace{
 		Name: "n", Tier: store.TierMonth, Retention: time.Hour, LapsePolicy: store.Hold, Lease: 1e9, MaxLease: 2e9, MaxAttempt: 3e9,
-		MaxOutcomeBytes: 77, Entity: store.EntityForbidden, RecoveryFloor: at, CreatedAt: at, UpdatedAt: at,
+		MaxOutcomeBytes: 77, Entity: store.EntityForbidden, RecoveryFloor: at, CreatedAt: at, UpdatedAt: at, FloorForNew: at,
+		Recovery: []store.RecoveryStep{{At: at, Kind: store.RecoveryLifted, Floor: at, CompleteUntil: at, Actor: "ann", Reason: "settled"}},
+
 		PastRetentions: []store.PastRetention{{Retention: time.Minute, Until: at}},
 		Placement:      store.Placement{Epoch: 2, Revision: 5, Rule: "fixed eu", Move: store.Move{To: "us", Phase: store.MoveFlipped}},
 	}, NamespaceToProto, NamespaceFromProto)
@@ -233,6 +235,9 @@ func TestEnumsHaveTheSameNumbers(t *testing.T) {
 		{int(store.EventLateOutcome), pb.EventKind(store.EventLateOutcome), "EVENT_KIND_LATE_OUTCOME"},
 		{int(store.EventResolved), pb.EventKind(store.EventResolved), "EVENT_KIND_RESOLVED"},
 		{int(store.EventForceReleased), pb.EventKind(store.EventForceReleased), "EVENT_KIND_FORCE_RELEASED"},
+		{int(store.EventImported), pb.EventKind(store.EventImported), "EVENT_KIND_IMPORTED"},
+		{int(store.RecoveryBegun), pb.RecoveryKind(store.RecoveryBegun), "RECOVERY_KIND_BEGUN"},
+		{int(store.RecoveryLifted), pb.RecoveryKind(store.RecoveryLifted), "RECOVERY_KIND_LIFTED"},
 		{int(store.EntityOptional), entityRuleToProto(store.EntityOptional), "ENTITY_RULE_OPTIONAL"},
 		{int(store.EntityRequired), entityRuleToProto(store.EntityRequired), "ENTITY_RULE_REQUIRED"},
 		{int(store.EntityForbidden), entityRuleToProto(store.EntityForbidden), "ENTITY_RULE_FORBIDDEN"},
@@ -245,7 +250,7 @@ func TestEnumsHaveTheSameNumbers(t *testing.T) {
 	// A value that is added to the wire must be added to the table too.
 	for wire, known := range map[protoreflect.Enum]int{
 		pb.State(0): int(store.StateReleased), pb.LapsePolicy(0): int(store.Hold), pb.Effect(0): int(store.EffectUnknown),
-		pb.Tier(0): int(store.TierMonth), pb.EventKind(0): int(store.EventForceReleased), pb.EntityRule(0): int(store.EntityForbidden) + 1,
+		pb.Tier(0): int(store.TierMonth), pb.EventKind(0): int(store.EventImported), pb.RecoveryKind(0): int(store.RecoveryLifted), pb.EntityRule(0): int(store.EntityForbidden) + 1,
 	} {
 		if n := wire.Descriptor().Values().Len(); n != known+1 {
 			t.Errorf("%v has %d values, %d are known", wire.Descriptor().Name(), n, known+1)

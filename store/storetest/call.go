@@ -21,6 +21,7 @@ const (
 	opResolve  opKind = "Resolve"
 	opForce    opKind = "ForceRelease"
 	opInspect  opKind = "InspectRecord"
+	opImport   opKind = "ImportOutcome"
 )
 
 // call is one request, for the model and for a backend alike. Which fields count
@@ -34,6 +35,7 @@ type call struct {
 	Lease       time.Duration
 	Hold        bool
 	Intent      instant
+	Done        instant // of an import, zero for now; its Fingerprint may be [store.UnknownFingerprint]
 	Effect      store.Effect
 	Outcome     *store.Outcome
 	Actor       string
@@ -65,6 +67,8 @@ func (o call) perform(ctx context.Context, b store.Backend) reply {
 		return recordReply(b.Resolve(ctx, store.ResolveRequest{Key: o.Key, Fence: o.Fence, AnyFence: o.Fence == 0, Outcome: o.Outcome, Actor: o.Actor, Reason: o.Reason, Epoch: o.Epoch}))
 	case opForce:
 		return recordReply(b.ForceRelease(ctx, store.ForceReleaseRequest{Key: o.Key, Fence: o.Fence, AnyFence: o.Fence == 0, Actor: o.Actor, Reason: o.Reason, Epoch: o.Epoch}))
+	case opImport:
+		return importReply(b.ImportOutcome(ctx, o.importRequest()))
 	case opInspect:
 		return inspectReply(b.InspectRecord(ctx, o.Key))
 	}
@@ -74,6 +78,14 @@ func (o call) perform(ctx context.Context, b store.Backend) reply {
 func (o call) claimRequest() store.ClaimRequest {
 	return store.ClaimRequest{Key: o.Key, AttemptID: o.AttemptID, Fingerprint: o.Fingerprint, Lease: o.Lease, Hold: o.Hold,
 		IntentTime: o.Intent.time(), Epoch: o.Epoch}
+}
+
+func (o call) importRequest() store.ImportRequest {
+	req := store.ImportRequest{Key: o.Key, Fingerprint: o.Fingerprint, Outcome: o.Outcome, CompletedAt: o.Done.time(), Actor: o.Actor, Reason: o.Reason, Epoch: o.Epoch}
+	if req.Fingerprint == store.UnknownFingerprint {
+		req.Fingerprint, req.AnyFingerprint = store.Fingerprint{}, true
+	}
+	return req
 }
 
 // outcomeDigest is the digest that the documentation of [store.Outcome.Digest] defines.

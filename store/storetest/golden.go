@@ -273,8 +273,7 @@ func (r *goldenRun) updateNamespace(ctx context.Context, cmd goldenCommand) erro
 	if err != nil {
 		return err
 	}
-	_, err = r.inst.UpdateNamespace(ctx, r.namespace(cmd, old))
-	return err
+	return setNamespace(ctx, r.inst, r.namespace(cmd, old))
 }
 
 // link checks that every name that a script refers to is defined.

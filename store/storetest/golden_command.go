@@ -53,6 +53,7 @@ var goldenVerbs = map[string]goldenVerb{
 	}),
 	"lookup":        operation("", []string{"fp"}, goldenArgs{"fp": isFingerprint}),
 	"resolve":       operation("", nil, goldenArgs{"fence": isFence, "outcome": isText, "actor": isText, "reason": isText}),
+	"import":        operation("", nil, goldenArgs{"fp": isFingerprint, "outcome": isText, "completed": isTime, "actor": isText, "reason": isText}),
 	"force-release": operation("", nil, goldenArgs{"fence": isFence, "actor": isText, "reason": isText}),
 }
 
@@ -71,6 +72,7 @@ var (
 	goldenEventKinds  = map[string]store.EventKind{
 		"takeover": store.EventTakeover, "late-outcome": store.EventLateOutcome,
 		"resolved": store.EventResolved, "force-released": store.EventForceReleased,
+		"imported": store.EventImported,
 	}
 )
 

@@ -121,6 +121,8 @@ func (r *goldenRun) completeText(answer store.CompleteAnswer) string {
 	return line.String()
 }
 
+func importText(answer store.ImportAnswer) string { return importReply(answer, nil).Kind }
+
 func releaseText(answer store.ReleaseAnswer) string {
 	return "ok " + nameOf(goldenStates, answer.State)
 }

@@ -211,8 +211,8 @@ func (m *Memory) CreateNamespace(_ context.Context, ns store.Namespace) (store.N
 		}
 		return old, nil
 	}
-	now := m.clock.Now()
-	ns.CreatedAt, ns.UpdatedAt, ns.PastRetentions, ns.Placement = now, now, nil, store.Placement{}
+	def := m.namespaces[store.DefaultNamespace]
+	ns = ns.Create(&def, m.clock.Now())
 	m.namespaces[ns.Name] = ns
 	return ns, nil
 }

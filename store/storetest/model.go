@@ -175,6 +175,9 @@ func (m *model) decide(ns space, o call) reply {
 	if o.Kind == opClaim {
 		return m.claim(ns, o)
 	}
+	if o.Kind == opImport {
+		return m.importOutcome(ns, o)
+	}
 	e := m.live(o.Key)
 	if e == nil {
 		return refused(store.ErrKeyNotFound)
@@ -216,7 +219,8 @@ func staticFault(o call) error {
 		o.Lease != 0 && (o.Lease < time.Second || o.Lease > 15*time.Minute),
 		o.fenced() && o.Fence <= 0,
 		o.Kind == opRelease && o.Effect == 0,
-		(o.Kind == opResolve || o.Kind == opForce) && (o.Reason == "" || o.Fence < 0):
+		(o.Kind == opResolve || o.Kind == opForce || o.Kind == opImport) && (o.Reason == "" || o.Fence < 0),
+		o.Kind == opImport && o.Outcome == nil && o.Done != 0:
 		return store.ErrInvalidArgument
 	case o.Outcome != nil && outcomeBytes(o.Outcome) > modelOutcome:
 		return store.ErrOutcomeTooLarge
@@ -245,11 +249,7 @@ func (m *model) claim(ns space, o call) reply {
 	case slices.Contains(e.endedAttempts, o.AttemptID):
 		return refused(store.ErrStaleAttempt)
 	case e.state == store.StateReleased:
-		known := e.granted // an operator's word is newer than the grant it is about
-		if e.attempt == "" {
-			known = e.ended
-		}
-		if ns.forgets(known, o.Intent) {
+		if ns.forgets(e.known(), o.Intent) {
 			return refused(store.ErrUnknownHistory)
 		}
 		e.fingerprint = o.Fingerprint
@@ -275,6 +275,57 @@ func (m *model) claim(ns space, o call) reply {
 	m.grant(ns, e, o, true)
 	e.record(event{At: m.now, Kind: store.EventTakeover, Fence: fence, Number: number, NewFence: e.fence})
 	return m.grantedReply(e, unchecked)
+}
+
+// known is until when an entry that was released tells all: an operator's word is newer than
+// the grant it is about.
+func (e *entry) known() instant {
+	if e.attempt == "" {
+		return e.ended
+	}
+	return e.granted
+}
+
+// importOutcome is the paragraph "Import, …".
+func (m *model) importOutcome(ns space, o call) reply {
+	done := o.Done
+	if done == 0 {
+		done = m.now
+	}
+	switch {
+	case o.Outcome != nil && done > m.now:
+		return refused(store.ErrInvalidArgument)
+	case o.Outcome != nil && m.now >= done.add(ns.retention):
+		return refused(store.ErrKeyExpired)
+	}
+	e := m.live(o.Key)
+	if e != nil && (e.state != store.StateReleased || !ns.forgets(e.known(), 0)) {
+		kind := "known otherwise"
+		if o.Outcome == nil && e.state == store.StateReleased || o.Outcome != nil && e.outcome != nil && outcomeText(o.Outcome) == outcomeText(e.outcome) {
+			kind = "known as that"
+		}
+		return reply{Kind: kind, Record: e.view(o.Key)}
+	}
+	fence, number := int64(0), 0
+	if e == nil {
+		e = &entry{number: 1, granted: m.now, leaseEnd: m.now, limit: m.now, hold: ns.hold, retention: ns.retention}
+		if expired := m.entries[o.Key]; expired != nil {
+			e.fence = expired.fence
+		}
+		m.entries[o.Key] = e
+	} else {
+		fence, number = e.fence, e.number
+	}
+	m.growFence(e)
+	e.end(e.attempt)
+	e.attempt, e.released, e.fingerprint = "", 0, o.Fingerprint
+	m.settle(e, o.Outcome)
+	if o.Outcome != nil {
+		e.ended = done
+		e.setExpiry()
+	}
+	e.record(event{At: m.now, Kind: store.EventImported, Fence: fence, Number: number, NewFence: e.fence, Actor: o.Actor, Reason: o.Reason})
+	return reply{Kind: "imported", Record: e.view(o.Key)}
 }
 
 // claimNew is row 10. An expired entry leaves nothing but its fence.
@@ -561,6 +612,9 @@ const (
 )
 
 func compareFingerprints(a, b store.Fingerprint) fingerprintComparison {
+	if a == store.UnknownFingerprint || b == store.UnknownFingerprint {
+		return fingerprintsUnchecked
+	}
 	if a.Digest == b.Digest && a.Version == b.Version {
 		return fingerprintsEqual
 	}

@@ -172,8 +172,11 @@ func promiseS10Floor(r *rig) {
 	h := holder{"a", r.do(newerGrant, "granted").Fence}
 	r.do(release(newer, h, store.EffectNone), "released")
 	equal(r, "unsettled", r.do(claim(newer, "b"), "granted").Unsettled, false)
-	restored.floor = 0
-	r.updateNamespace(restored.namespace(hourTakeover))
+	r.updateNamespace(store.Namespace{Name: hourTakeover, Retention: restored.retention}) // without a floor
+	r.refuse(call{Kind: opClaim, Key: store.Key{Namespace: hourTakeover, ID: "forgotten too"}, AttemptID: "a"}, store.ErrUnknownHistory)
+	if _, err := r.LiftRecovery(r.ctx, store.LiftRecoveryRequest{Namespace: hourTakeover, Reason: "all settled"}); err != nil {
+		r.Fatalf("LiftRecovery: %v", err)
+	}
 	unknown.Key.ID, unknown.Intent = "forgotten too", 0
 	r.do(unknown, "granted")
 }

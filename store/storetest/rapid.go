@@ -149,11 +149,11 @@ func (m *machine) step(t *rapid.T) {
 	key := rapid.SampledFrom(m.keys).Draw(t, "key")
 	actions := map[string]func(*rapid.T, store.Key){
 		"claim": m.claim, "settle": m.settle, "time": m.time, "again": m.again, "look": m.look,
-		"operator": m.operator, "flaw": m.flaw, "policy": m.policy, "churn": m.churn, "upkeep": m.upkeep, "wall": m.wall,
+		"operator": m.operator, "flaw": m.flaw, "policy": m.policy, "churn": m.churn, "upkeep": m.upkeep, "wall": m.wall, "import": m.importing,
 	}
 	action := rapid.SampledFrom([]string{
 		"claim", "claim", "claim", "claim", "claim", "settle", "settle", "settle", "settle", "time", "time", "time",
-		"again", "look", "operator", "flaw", "policy", "churn", "upkeep", "wall",
+		"again", "look", "operator", "flaw", "policy", "churn", "upkeep", "wall", "import",
 	}).Draw(t, "action")
 	actions[action](t, key)
 }
@@ -295,6 +295,20 @@ func (m *machine) operator(t *rapid.T, key store.Key) {
 	m.do(o)
 }
 
+// importing says what became of a key, as an operator does after a restore.
+func (m *machine) importing(t *rapid.T, key store.Key) {
+	o := call{Kind: opImport, Key: key, Actor: "operator", Reason: "because"}
+	o.Fingerprint = rapid.SampledFrom([]store.Fingerprint{{Version: 1, Digest: "f"}, {}, store.UnknownFingerprint}).Draw(t, "fingerprint")
+	if rapid.Bool().Draw(t, "with outcome") {
+		o.Outcome = outcomes.Draw(t, "outcome")
+		bound := rapid.SampledFrom([]instant{0, m.model.now, m.model.now.add(-m.model.spaces[key.Namespace].retention)}).Draw(t, "done")
+		if bound != 0 {
+			o.Done = bound.add(microseconds.Draw(t, "off"))
+		}
+	}
+	m.do(o)
+}
+
 // flaw sends an operation with one thing wrong.
 func (m *machine) flaw(t *rapid.T, key store.Key) {
 	flaws := map[string]func(*call){
@@ -319,14 +333,15 @@ func (m *machine) flaw(t *rapid.T, key store.Key) {
 		opResolve:  {"empty id", "unknown namespace", "no reason", "bad fence", "outcome over a limit"},
 		opForce:    {"empty id", "unknown namespace", "no reason", "bad fence"},
 		opInspect:  {"empty id", "unknown namespace"},
+		opImport:   {"empty id", "unknown namespace", "no reason", "versioned no digest", "outcome over a limit"},
 	}
-	kind := rapid.SampledFrom([]opKind{opClaim, opRenew, opComplete, opRelease, opLookup, opResolve, opForce, opInspect}).Draw(t, "kind")
+	kind := rapid.SampledFrom([]opKind{opClaim, opRenew, opComplete, opRelease, opLookup, opResolve, opForce, opInspect, opImport}).Draw(t, "kind")
 	h := holder{"a", 1}
 	if held := m.held[key]; len(held) > 0 {
 		h = held[0]
 	}
 	o := call{Kind: kind, Key: key, AttemptID: h.attempt, Fence: h.fence, Effect: store.EffectNone, Reason: "because"}
-	if kind == opResolve || kind == opForce {
+	if kind == opResolve || kind == opForce || kind == opImport {
 		o.Fence = 0 // any
 	}
 	if kind == opComplete {
@@ -352,10 +367,23 @@ func (m *machine) policy(t *rapid.T, key store.Key) {
 		ns.maxAttempt = rapid.SampledFrom([]time.Duration{time.Minute, 90 * time.Second, 10 * time.Minute}).Draw(t, "max attempt")
 		ns.maxLease = min(ns.maxLease, ns.maxAttempt)
 	}
-	if _, err := m.inst.UpdateNamespace(m.ctx, ns.namespace(name)); err != nil {
+	if err := setNamespace(m.ctx, m.inst, ns.namespace(name)); err != nil {
 		t.Fatalf("UpdateNamespace %+v: %v", ns, err)
 	}
 	m.model.spaces[name] = ns
+}
+
+// setNamespace changes a namespace. A floor that is to be lower is lifted first.
+func setNamespace(ctx context.Context, b store.Backend, ns store.Namespace) error {
+	old, err := b.GetNamespace(ctx, ns.Name)
+	if err == nil && ns.RecoveryFloor.Before(old.RecoveryFloor) {
+		_, err = b.LiftRecovery(ctx, store.LiftRecoveryRequest{Namespace: ns.Name, Actor: "operator", Reason: "because"})
+	}
+	if err != nil {
+		return err
+	}
+	_, err = b.UpdateNamespace(ctx, ns)
+	return err
 }
 
 // churn has many attempts end, so that lists reach their limits.

@@ -179,6 +179,20 @@ func recordReply(r *store.Record, err error) reply {
 	return reply{Kind: "changed", Record: viewRecord(r)}
 }
 
+func importReply(a store.ImportAnswer, err error) reply {
+	switch {
+	case err != nil:
+		return refusalOf(err)
+	case a.Record == nil || a.Imported && a.Same:
+		return reply{Kind: "broken: no record, or both imported and known"}
+	case a.Imported:
+		return reply{Kind: "imported", Record: viewRecord(a.Record)}
+	case a.Same:
+		return reply{Kind: "known as that", Record: viewRecord(a.Record)}
+	}
+	return reply{Kind: "known otherwise", Record: viewRecord(a.Record)}
+}
+
 func inspectReply(i store.Inspection, err error) reply {
 	switch {
 	case err != nil:

@@ -136,6 +136,58 @@ func (EntityRule) EnumDescriptor() ([]byte, []int) {
 	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{1}
 }
 
+// RecoveryKind says what a step of a recovery did.
+type RecoveryKind int32
+
+const (
+	RecoveryKind_RECOVERY_KIND_UNSPECIFIED RecoveryKind = 0
+	// The recovery floor was set.
+	RecoveryKind_RECOVERY_KIND_BEGUN RecoveryKind = 1
+	// It was taken off.
+	RecoveryKind_RECOVERY_KIND_LIFTED RecoveryKind = 2
+)
+
+// Enum value maps for RecoveryKind.
+var (
+	RecoveryKind_name = map[int32]string{
+		0: "RECOVERY_KIND_UNSPECIFIED",
+		1: "RECOVERY_KIND_BEGUN",
+		2: "RECOVERY_KIND_LIFTED",
+	}
+	RecoveryKind_value = map[string]int32{
+		"RECOVERY_KIND_UNSPECIFIED": 0,
+		"RECOVERY_KIND_BEGUN":       1,
+		"RECOVERY_KIND_LIFTED":      2,
+	}
+)
+
+func (x RecoveryKind) Enum() *RecoveryKind {
+	p := new(RecoveryKind)
+	*p = x
+	return p
+}
+
+func (x RecoveryKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RecoveryKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_idemd_v1_admin_proto_enumTypes[2].Descriptor()
+}
+
+func (RecoveryKind) Type() protoreflect.EnumType {
+	return &file_idemd_v1_admin_proto_enumTypes[2]
+}
+
+func (x RecoveryKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RecoveryKind.Descriptor instead.
+func (RecoveryKind) EnumDescriptor() ([]byte, []int) {
+	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{2}
+}
+
 // Namespace is a tenant's policy. An absent setting means its default.
 type Namespace struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -156,7 +208,8 @@ type Namespace struct {
 	// 1 KiB to 256 KiB, the default.
 	MaxOutcomeBytes int32      `protobuf:"varint,8,opt,name=max_outcome_bytes,json=maxOutcomeBytes,proto3" json:"max_outcome_bytes,omitempty"`
 	Entity          EntityRule `protobuf:"varint,9,opt,name=entity,proto3,enum=idemd.v1.EntityRule" json:"entity,omitempty"`
-	// Claims for unknown keys whose intent is not known to be newer are refused.
+	// Claims for unknown keys whose intent is not known to be newer are refused. An update can
+	// set or raise it; LiftRecovery takes it off.
 	RecoveryFloor *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=recovery_floor,json=recoveryFloor,proto3" json:"recovery_floor,omitempty"`
 	// Set by the store.
 	CreatedAt      *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
@@ -164,7 +217,12 @@ type Namespace struct {
 	PastRetentions []*PastRetention       `protobuf:"bytes,13,rep,name=past_retentions,json=pastRetentions,proto3" json:"past_retentions,omitempty"`
 	// Where its keys live. Absent where there are no regions. Set by the regions' agreement
 	// and by moves, not by updates.
-	Placement     *Placement `protobuf:"bytes,14,opt,name=placement,proto3" json:"placement,omitempty"`
+	Placement *Placement `protobuf:"bytes,14,opt,name=placement,proto3" json:"placement,omitempty"`
+	// Of the default namespace: the recovery floor that namespaces created from now on begin
+	// with. Set by the store.
+	FloorForNew *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=floor_for_new,json=floorForNew,proto3" json:"floor_for_new,omitempty"`
+	// What was done about the recovery floors, oldest first, the last 16. Set by the store.
+	Recovery      []*RecoveryStep `protobuf:"bytes,16,rep,name=recovery,proto3" json:"recovery,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -297,6 +355,107 @@ func (x *Namespace) GetPlacement() *Placement {
 	return nil
 }
 
+func (x *Namespace) GetFloorForNew() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FloorForNew
+	}
+	return nil
+}
+
+func (x *Namespace) GetRecovery() []*RecoveryStep {
+	if x != nil {
+		return x.Recovery
+	}
+	return nil
+}
+
+// RecoveryStep is what was done about a recovery floor.
+type RecoveryStep struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	At    *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
+	Kind  RecoveryKind           `protobuf:"varint,2,opt,name=kind,proto3,enum=idemd.v1.RecoveryKind" json:"kind,omitempty"`
+	// The floor that stands since, or that was lifted.
+	Floor *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=floor,proto3" json:"floor,omitempty"`
+	// Up to when the store knew every key.
+	CompleteUntil *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=complete_until,json=completeUntil,proto3" json:"complete_until,omitempty"`
+	Actor         string                 `protobuf:"bytes,5,opt,name=actor,proto3" json:"actor,omitempty"`
+	Reason        string                 `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecoveryStep) Reset() {
+	*x = RecoveryStep{}
+	mi := &file_idemd_v1_admin_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecoveryStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecoveryStep) ProtoMessage() {}
+
+func (x *RecoveryStep) ProtoReflect() protoreflect.Message {
+	mi := &file_idemd_v1_admin_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecoveryStep.ProtoReflect.Descriptor instead.
+func (*RecoveryStep) Descriptor() ([]byte, []int) {
+	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *RecoveryStep) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *RecoveryStep) GetKind() RecoveryKind {
+	if x != nil {
+		return x.Kind
+	}
+	return RecoveryKind_RECOVERY_KIND_UNSPECIFIED
+}
+
+func (x *RecoveryStep) GetFloor() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Floor
+	}
+	return nil
+}
+
+func (x *RecoveryStep) GetCompleteUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CompleteUntil
+	}
+	return nil
+}
+
+func (x *RecoveryStep) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *RecoveryStep) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // PastRetention is a shorter retention that was in force until some instant.
 type PastRetention struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -308,7 +467,7 @@ type PastRetention struct {
 
 func (x *PastRetention) Reset() {
 	*x = PastRetention{}
-	mi := &file_idemd_v1_admin_proto_msgTypes[1]
+	mi := &file_idemd_v1_admin_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -320,7 +479,7 @@ func (x *PastRetention) String() string {
 func (*PastRetention) ProtoMessage() {}
 
 func (x *PastRetention) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_admin_proto_msgTypes[1]
+	mi := &file_idemd_v1_admin_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -333,7 +492,7 @@ func (x *PastRetention) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PastRetention.ProtoReflect.Descriptor instead.
 func (*PastRetention) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{1}
+	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *PastRetention) GetRetention() *durationpb.Duration {
@@ -359,7 +518,7 @@ type CreateNamespaceRequest struct {
 
 func (x *CreateNamespaceRequest) Reset() {
 	*x = CreateNamespaceRequest{}
-	mi := &file_idemd_v1_admin_proto_msgTypes[2]
+	mi := &file_idemd_v1_admin_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -371,7 +530,7 @@ func (x *CreateNamespaceRequest) String() string {
 func (*CreateNamespaceRequest) ProtoMessage() {}
 
 func (x *CreateNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_admin_proto_msgTypes[2]
+	mi := &file_idemd_v1_admin_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -384,7 +543,7 @@ func (x *CreateNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*CreateNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{2}
+	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *CreateNamespaceRequest) GetNamespace() *Namespace {
@@ -403,7 +562,7 @@ type CreateNamespaceResponse struct {
 
 func (x *CreateNamespaceResponse) Reset() {
 	*x = CreateNamespaceResponse{}
-	mi := &file_idemd_v1_admin_proto_msgTypes[3]
+	mi := &file_idemd_v1_admin_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -415,7 +574,7 @@ func (x *CreateNamespaceResponse) String() string {
 func (*CreateNamespaceResponse) ProtoMessage() {}
 
 func (x *CreateNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_admin_proto_msgTypes[3]
+	mi := &file_idemd_v1_admin_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -428,7 +587,7 @@ func (x *CreateNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*CreateNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{3}
+	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CreateNamespaceResponse) GetNamespace() *Namespace {
@@ -447,7 +606,7 @@ type GetNamespaceRequest struct {
 
 func (x *GetNamespaceRequest) Reset() {
 	*x = GetNamespaceRequest{}
-	mi := &file_idemd_v1_admin_proto_msgTypes[4]
+	mi := &file_idemd_v1_admin_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -459,7 +618,7 @@ func (x *GetNamespaceRequest) String() string {
 func (*GetNamespaceRequest) ProtoMessage() {}
 
 func (x *GetNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_admin_proto_msgTypes[4]
+	mi := &file_idemd_v1_admin_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -472,7 +631,7 @@ func (x *GetNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*GetNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{4}
+	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GetNamespaceRequest) GetName() string {
@@ -491,7 +650,7 @@ type GetNamespaceResponse struct {
 
 func (x *GetNamespaceResponse) Reset() {
 	*x = GetNamespaceResponse{}
-	mi := &file_idemd_v1_admin_proto_msgTypes[5]
+	mi := &file_idemd_v1_admin_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -503,7 +662,7 @@ func (x *GetNamespaceResponse) String() string {
 func (*GetNamespaceResponse) ProtoMessage() {}
 
 func (x *GetNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_admin_proto_msgTypes[5]
+	mi := &file_idemd_v1_admin_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -516,7 +675,7 @@ func (x *GetNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*GetNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{5}
+	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GetNamespaceResponse) GetNamespace() *Namespace {
@@ -534,7 +693,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_idemd_v1_admin_proto_msgTypes[6]
+	mi := &file_idemd_v1_admin_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -546,7 +705,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_admin_proto_msgTypes[6]
+	mi := &file_idemd_v1_admin_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -559,7 +718,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{6}
+	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{7}
 }
 
 type ListNamespacesResponse struct {
@@ -571,7 +730,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_idemd_v1_admin_proto_msgTypes[7]
+	mi := &file_idemd_v1_admin_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -583,7 +742,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_admin_proto_msgTypes[7]
+	mi := &file_idemd_v1_admin_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -596,7 +755,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{7}
+	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
@@ -615,7 +774,7 @@ type UpdateNamespaceRequest struct {
 
 func (x *UpdateNamespaceRequest) Reset() {
 	*x = UpdateNamespaceRequest{}
-	mi := &file_idemd_v1_admin_proto_msgTypes[8]
+	mi := &file_idemd_v1_admin_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -627,7 +786,7 @@ func (x *UpdateNamespaceRequest) String() string {
 func (*UpdateNamespaceRequest) ProtoMessage() {}
 
 func (x *UpdateNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_admin_proto_msgTypes[8]
+	mi := &file_idemd_v1_admin_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -640,7 +799,7 @@ func (x *UpdateNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*UpdateNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{8}
+	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *UpdateNamespaceRequest) GetNamespace() *Namespace {
@@ -659,7 +818,7 @@ type UpdateNamespaceResponse struct {
 
 func (x *UpdateNamespaceResponse) Reset() {
 	*x = UpdateNamespaceResponse{}
-	mi := &file_idemd_v1_admin_proto_msgTypes[9]
+	mi := &file_idemd_v1_admin_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -671,7 +830,7 @@ func (x *UpdateNamespaceResponse) String() string {
 func (*UpdateNamespaceResponse) ProtoMessage() {}
 
 func (x *UpdateNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_admin_proto_msgTypes[9]
+	mi := &file_idemd_v1_admin_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -684,7 +843,7 @@ func (x *UpdateNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*UpdateNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{9}
+	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *UpdateNamespaceResponse) GetNamespace() *Namespace {
@@ -710,7 +869,7 @@ type ListRecordsRequest struct {
 
 func (x *ListRecordsRequest) Reset() {
 	*x = ListRecordsRequest{}
-	mi := &file_idemd_v1_admin_proto_msgTypes[10]
+	mi := &file_idemd_v1_admin_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -722,7 +881,7 @@ func (x *ListRecordsRequest) String() string {
 func (*ListRecordsRequest) ProtoMessage() {}
 
 func (x *ListRecordsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_admin_proto_msgTypes[10]
+	mi := &file_idemd_v1_admin_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -735,7 +894,7 @@ func (x *ListRecordsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRecordsRequest.ProtoReflect.Descriptor instead.
 func (*ListRecordsRequest) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{10}
+	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListRecordsRequest) GetNamespace() string {
@@ -786,7 +945,7 @@ type ListRecordsResponse struct {
 
 func (x *ListRecordsResponse) Reset() {
 	*x = ListRecordsResponse{}
-	mi := &file_idemd_v1_admin_proto_msgTypes[11]
+	mi := &file_idemd_v1_admin_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -798,7 +957,7 @@ func (x *ListRecordsResponse) String() string {
 func (*ListRecordsResponse) ProtoMessage() {}
 
 func (x *ListRecordsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_admin_proto_msgTypes[11]
+	mi := &file_idemd_v1_admin_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -811,7 +970,7 @@ func (x *ListRecordsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRecordsResponse.ProtoReflect.Descriptor instead.
 func (*ListRecordsResponse) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{11}
+	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListRecordsResponse) GetRecords() []*Record {
@@ -844,7 +1003,7 @@ type InspectRecordRequest struct {
 
 func (x *InspectRecordRequest) Reset() {
 	*x = InspectRecordRequest{}
-	mi := &file_idemd_v1_admin_proto_msgTypes[12]
+	mi := &file_idemd_v1_admin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -856,7 +1015,7 @@ func (x *InspectRecordRequest) String() string {
 func (*InspectRecordRequest) ProtoMessage() {}
 
 func (x *InspectRecordRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_admin_proto_msgTypes[12]
+	mi := &file_idemd_v1_admin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -869,7 +1028,7 @@ func (x *InspectRecordRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectRecordRequest.ProtoReflect.Descriptor instead.
 func (*InspectRecordRequest) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{12}
+	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *InspectRecordRequest) GetKey() *Key {
@@ -892,7 +1051,7 @@ type InspectRecordResponse struct {
 
 func (x *InspectRecordResponse) Reset() {
 	*x = InspectRecordResponse{}
-	mi := &file_idemd_v1_admin_proto_msgTypes[13]
+	mi := &file_idemd_v1_admin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -904,7 +1063,7 @@ func (x *InspectRecordResponse) String() string {
 func (*InspectRecordResponse) ProtoMessage() {}
 
 func (x *InspectRecordResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_admin_proto_msgTypes[13]
+	mi := &file_idemd_v1_admin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -917,7 +1076,7 @@ func (x *InspectRecordResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectRecordResponse.ProtoReflect.Descriptor instead.
 func (*InspectRecordResponse) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *InspectRecordResponse) GetRecord() *Record {
@@ -960,7 +1119,7 @@ type ResolveRequest struct {
 
 func (x *ResolveRequest) Reset() {
 	*x = ResolveRequest{}
-	mi := &file_idemd_v1_admin_proto_msgTypes[14]
+	mi := &file_idemd_v1_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -972,7 +1131,7 @@ func (x *ResolveRequest) String() string {
 func (*ResolveRequest) ProtoMessage() {}
 
 func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_admin_proto_msgTypes[14]
+	mi := &file_idemd_v1_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -985,7 +1144,7 @@ func (x *ResolveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveRequest.ProtoReflect.Descriptor instead.
 func (*ResolveRequest) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ResolveRequest) GetKey() *Key {
@@ -1039,7 +1198,7 @@ type ResolveResponse struct {
 
 func (x *ResolveResponse) Reset() {
 	*x = ResolveResponse{}
-	mi := &file_idemd_v1_admin_proto_msgTypes[15]
+	mi := &file_idemd_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1051,7 +1210,7 @@ func (x *ResolveResponse) String() string {
 func (*ResolveResponse) ProtoMessage() {}
 
 func (x *ResolveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_admin_proto_msgTypes[15]
+	mi := &file_idemd_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1064,7 +1223,7 @@ func (x *ResolveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveResponse.ProtoReflect.Descriptor instead.
 func (*ResolveResponse) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ResolveResponse) GetRecord() *Record {
@@ -1092,7 +1251,7 @@ type ForceReleaseRequest struct {
 
 func (x *ForceReleaseRequest) Reset() {
 	*x = ForceReleaseRequest{}
-	mi := &file_idemd_v1_admin_proto_msgTypes[16]
+	mi := &file_idemd_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1104,7 +1263,7 @@ func (x *ForceReleaseRequest) String() string {
 func (*ForceReleaseRequest) ProtoMessage() {}
 
 func (x *ForceReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_admin_proto_msgTypes[16]
+	mi := &file_idemd_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1117,7 +1276,7 @@ func (x *ForceReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForceReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ForceReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ForceReleaseRequest) GetKey() *Key {
@@ -1164,7 +1323,7 @@ type ForceReleaseResponse struct {
 
 func (x *ForceReleaseResponse) Reset() {
 	*x = ForceReleaseResponse{}
-	mi := &file_idemd_v1_admin_proto_msgTypes[17]
+	mi := &file_idemd_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1176,7 +1335,7 @@ func (x *ForceReleaseResponse) String() string {
 func (*ForceReleaseResponse) ProtoMessage() {}
 
 func (x *ForceReleaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_admin_proto_msgTypes[17]
+	mi := &file_idemd_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1189,7 +1348,7 @@ func (x *ForceReleaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForceReleaseResponse.ProtoReflect.Descriptor instead.
 func (*ForceReleaseResponse) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ForceReleaseResponse) GetRecord() *Record {
@@ -1213,7 +1372,7 @@ type Bucket struct {
 
 func (x *Bucket) Reset() {
 	*x = Bucket{}
-	mi := &file_idemd_v1_admin_proto_msgTypes[18]
+	mi := &file_idemd_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1225,7 +1384,7 @@ func (x *Bucket) String() string {
 func (*Bucket) ProtoMessage() {}
 
 func (x *Bucket) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_admin_proto_msgTypes[18]
+	mi := &file_idemd_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1238,7 +1397,7 @@ func (x *Bucket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bucket.ProtoReflect.Descriptor instead.
 func (*Bucket) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Bucket) GetTier() Tier {
@@ -1277,7 +1436,7 @@ type ListBucketsRequest struct {
 
 func (x *ListBucketsRequest) Reset() {
 	*x = ListBucketsRequest{}
-	mi := &file_idemd_v1_admin_proto_msgTypes[19]
+	mi := &file_idemd_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1289,7 +1448,7 @@ func (x *ListBucketsRequest) String() string {
 func (*ListBucketsRequest) ProtoMessage() {}
 
 func (x *ListBucketsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_admin_proto_msgTypes[19]
+	mi := &file_idemd_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1302,7 +1461,7 @@ func (x *ListBucketsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBucketsRequest.ProtoReflect.Descriptor instead.
 func (*ListBucketsRequest) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 type ListBucketsResponse struct {
@@ -1314,7 +1473,7 @@ type ListBucketsResponse struct {
 
 func (x *ListBucketsResponse) Reset() {
 	*x = ListBucketsResponse{}
-	mi := &file_idemd_v1_admin_proto_msgTypes[20]
+	mi := &file_idemd_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1326,7 +1485,7 @@ func (x *ListBucketsResponse) String() string {
 func (*ListBucketsResponse) ProtoMessage() {}
 
 func (x *ListBucketsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_admin_proto_msgTypes[20]
+	mi := &file_idemd_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1339,7 +1498,7 @@ func (x *ListBucketsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBucketsResponse.ProtoReflect.Descriptor instead.
 func (*ListBucketsResponse) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListBucketsResponse) GetBuckets() []*Bucket {
@@ -1366,7 +1525,7 @@ type MoveNamespaceRequest struct {
 
 func (x *MoveNamespaceRequest) Reset() {
 	*x = MoveNamespaceRequest{}
-	mi := &file_idemd_v1_admin_proto_msgTypes[21]
+	mi := &file_idemd_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1378,7 +1537,7 @@ func (x *MoveNamespaceRequest) String() string {
 func (*MoveNamespaceRequest) ProtoMessage() {}
 
 func (x *MoveNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_admin_proto_msgTypes[21]
+	mi := &file_idemd_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1391,7 +1550,7 @@ func (x *MoveNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*MoveNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *MoveNamespaceRequest) GetNamespace() string {
@@ -1445,7 +1604,7 @@ type MoveNamespaceResponse struct {
 
 func (x *MoveNamespaceResponse) Reset() {
 	*x = MoveNamespaceResponse{}
-	mi := &file_idemd_v1_admin_proto_msgTypes[22]
+	mi := &file_idemd_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1457,7 +1616,7 @@ func (x *MoveNamespaceResponse) String() string {
 func (*MoveNamespaceResponse) ProtoMessage() {}
 
 func (x *MoveNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_admin_proto_msgTypes[22]
+	mi := &file_idemd_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1470,7 +1629,7 @@ func (x *MoveNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*MoveNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *MoveNamespaceResponse) GetStep() string {
@@ -1501,11 +1660,501 @@ func (x *MoveNamespaceResponse) GetPlacement() *Placement {
 	return nil
 }
 
+type BackupRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The name of the directory to make, without a slash.
+	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupRequest) Reset() {
+	*x = BackupRequest{}
+	mi := &file_idemd_v1_admin_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupRequest) ProtoMessage() {}
+
+func (x *BackupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_idemd_v1_admin_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
+func (*BackupRequest) Descriptor() ([]byte, []int) {
+	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *BackupRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type BackupResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Where it is, on the server's machine.
+	Directory string `protobuf:"bytes,1,opt,name=directory,proto3" json:"directory,omitempty"`
+	// The instant of the backup: what was acknowledged before it is in it.
+	At            *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupResponse) Reset() {
+	*x = BackupResponse{}
+	mi := &file_idemd_v1_admin_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupResponse) ProtoMessage() {}
+
+func (x *BackupResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_idemd_v1_admin_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
+func (*BackupResponse) Descriptor() ([]byte, []int) {
+	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *BackupResponse) GetDirectory() string {
+	if x != nil {
+		return x.Directory
+	}
+	return ""
+}
+
+func (x *BackupResponse) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+type BeginRecoveryRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Up to when the store knows every key: the time of the backup, or of the last transaction
+	// that was copied.
+	CompleteUntil *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=complete_until,json=completeUntil,proto3" json:"complete_until,omitempty"`
+	// Who decided, and why. The reason is required.
+	Actor         string `protobuf:"bytes,2,opt,name=actor,proto3" json:"actor,omitempty"`
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BeginRecoveryRequest) Reset() {
+	*x = BeginRecoveryRequest{}
+	mi := &file_idemd_v1_admin_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BeginRecoveryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BeginRecoveryRequest) ProtoMessage() {}
+
+func (x *BeginRecoveryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_idemd_v1_admin_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BeginRecoveryRequest.ProtoReflect.Descriptor instead.
+func (*BeginRecoveryRequest) Descriptor() ([]byte, []int) {
+	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *BeginRecoveryRequest) GetCompleteUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CompleteUntil
+	}
+	return nil
+}
+
+func (x *BeginRecoveryRequest) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *BeginRecoveryRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type BeginRecoveryResponse struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Namespaces []*Namespace           `protobuf:"bytes,1,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
+	// The store's clock when the floors were set.
+	Now *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=now,proto3" json:"now,omitempty"`
+	// Since when nobody who serves the store grants by what was before. The answer comes later.
+	InForce       *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=in_force,json=inForce,proto3" json:"in_force,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BeginRecoveryResponse) Reset() {
+	*x = BeginRecoveryResponse{}
+	mi := &file_idemd_v1_admin_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BeginRecoveryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BeginRecoveryResponse) ProtoMessage() {}
+
+func (x *BeginRecoveryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_idemd_v1_admin_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BeginRecoveryResponse.ProtoReflect.Descriptor instead.
+func (*BeginRecoveryResponse) Descriptor() ([]byte, []int) {
+	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *BeginRecoveryResponse) GetNamespaces() []*Namespace {
+	if x != nil {
+		return x.Namespaces
+	}
+	return nil
+}
+
+func (x *BeginRecoveryResponse) GetNow() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Now
+	}
+	return nil
+}
+
+func (x *BeginRecoveryResponse) GetInForce() *timestamppb.Timestamp {
+	if x != nil {
+		return x.InForce
+	}
+	return nil
+}
+
+type LiftRecoveryRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// Lift the floor that namespaces created from now on begin with. Then namespace is empty.
+	ForNew bool `protobuf:"varint,2,opt,name=for_new,json=forNew,proto3" json:"for_new,omitempty"`
+	// Who decided, and why. The reason is required.
+	Actor         string `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
+	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LiftRecoveryRequest) Reset() {
+	*x = LiftRecoveryRequest{}
+	mi := &file_idemd_v1_admin_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LiftRecoveryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LiftRecoveryRequest) ProtoMessage() {}
+
+func (x *LiftRecoveryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_idemd_v1_admin_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LiftRecoveryRequest.ProtoReflect.Descriptor instead.
+func (*LiftRecoveryRequest) Descriptor() ([]byte, []int) {
+	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *LiftRecoveryRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *LiftRecoveryRequest) GetForNew() bool {
+	if x != nil {
+		return x.ForNew
+	}
+	return false
+}
+
+func (x *LiftRecoveryRequest) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *LiftRecoveryRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type LiftRecoveryResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespace     *Namespace             `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LiftRecoveryResponse) Reset() {
+	*x = LiftRecoveryResponse{}
+	mi := &file_idemd_v1_admin_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LiftRecoveryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LiftRecoveryResponse) ProtoMessage() {}
+
+func (x *LiftRecoveryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_idemd_v1_admin_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LiftRecoveryResponse.ProtoReflect.Descriptor instead.
+func (*LiftRecoveryResponse) Descriptor() ([]byte, []int) {
+	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *LiftRecoveryResponse) GetNamespace() *Namespace {
+	if x != nil {
+		return x.Namespace
+	}
+	return nil
+}
+
+type ImportOutcomeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Key   *Key                   `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// Of the request that was carried out. Absent: not known; repeats are then marked as
+	// incomparable.
+	Fingerprint *Fingerprint `protobuf:"bytes,2,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
+	// What answers repeats from now on. Absent: nothing happened, and the key may be claimed.
+	Outcome *Outcome `protobuf:"bytes,3,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	// When it was carried out; retention counts from then. Absent: now.
+	CompletedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=completed_at,json=completedAt,proto3" json:"completed_at,omitempty"`
+	// Who decided, and why. The reason is required.
+	Actor         string `protobuf:"bytes,5,opt,name=actor,proto3" json:"actor,omitempty"`
+	Reason        string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportOutcomeRequest) Reset() {
+	*x = ImportOutcomeRequest{}
+	mi := &file_idemd_v1_admin_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportOutcomeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportOutcomeRequest) ProtoMessage() {}
+
+func (x *ImportOutcomeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_idemd_v1_admin_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportOutcomeRequest.ProtoReflect.Descriptor instead.
+func (*ImportOutcomeRequest) Descriptor() ([]byte, []int) {
+	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *ImportOutcomeRequest) GetKey() *Key {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *ImportOutcomeRequest) GetFingerprint() *Fingerprint {
+	if x != nil {
+		return x.Fingerprint
+	}
+	return nil
+}
+
+func (x *ImportOutcomeRequest) GetOutcome() *Outcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return nil
+}
+
+func (x *ImportOutcomeRequest) GetCompletedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CompletedAt
+	}
+	return nil
+}
+
+func (x *ImportOutcomeRequest) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *ImportOutcomeRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type ImportOutcomeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What the store has now.
+	Record *Record `protobuf:"bytes,1,opt,name=record,proto3" json:"record,omitempty"`
+	// It comes from this request.
+	Imported bool `protobuf:"varint,2,opt,name=imported,proto3" json:"imported,omitempty"`
+	// The store had the same before. If neither, it knew something else, which stays.
+	Same          bool `protobuf:"varint,3,opt,name=same,proto3" json:"same,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportOutcomeResponse) Reset() {
+	*x = ImportOutcomeResponse{}
+	mi := &file_idemd_v1_admin_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportOutcomeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportOutcomeResponse) ProtoMessage() {}
+
+func (x *ImportOutcomeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_idemd_v1_admin_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportOutcomeResponse.ProtoReflect.Descriptor instead.
+func (*ImportOutcomeResponse) Descriptor() ([]byte, []int) {
+	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *ImportOutcomeResponse) GetRecord() *Record {
+	if x != nil {
+		return x.Record
+	}
+	return nil
+}
+
+func (x *ImportOutcomeResponse) GetImported() bool {
+	if x != nil {
+		return x.Imported
+	}
+	return false
+}
+
+func (x *ImportOutcomeResponse) GetSame() bool {
+	if x != nil {
+		return x.Same
+	}
+	return false
+}
+
 var File_idemd_v1_admin_proto protoreflect.FileDescriptor
 
 const file_idemd_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x14idemd/v1/admin.proto\x12\bidemd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14idemd/v1/types.proto\"\xe3\x05\n" +
+	"\x14idemd/v1/admin.proto\x12\bidemd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14idemd/v1/types.proto\"\xd7\x06\n" +
 	"\tNamespace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\"\n" +
 	"\x04tier\x18\x02 \x01(\x0e2\x0e.idemd.v1.TierR\x04tier\x127\n" +
@@ -1524,7 +2173,16 @@ const file_idemd_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"updated_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x12@\n" +
 	"\x0fpast_retentions\x18\r \x03(\v2\x17.idemd.v1.PastRetentionR\x0epastRetentions\x121\n" +
-	"\tplacement\x18\x0e \x01(\v2\x13.idemd.v1.PlacementR\tplacement\"z\n" +
+	"\tplacement\x18\x0e \x01(\v2\x13.idemd.v1.PlacementR\tplacement\x12>\n" +
+	"\rfloor_for_new\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\vfloorForNew\x122\n" +
+	"\brecovery\x18\x10 \x03(\v2\x16.idemd.v1.RecoveryStepR\brecovery\"\x89\x02\n" +
+	"\fRecoveryStep\x12*\n" +
+	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12*\n" +
+	"\x04kind\x18\x02 \x01(\x0e2\x16.idemd.v1.RecoveryKindR\x04kind\x120\n" +
+	"\x05floor\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05floor\x12A\n" +
+	"\x0ecomplete_until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\rcompleteUntil\x12\x14\n" +
+	"\x05actor\x18\x05 \x01(\tR\x05actor\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\"z\n" +
 	"\rPastRetention\x127\n" +
 	"\tretention\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\tretention\x120\n" +
 	"\x05until\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"K\n" +
@@ -1598,7 +2256,40 @@ const file_idemd_v1_admin_proto_rawDesc = "" +
 	"\x04step\x18\x01 \x01(\tR\x04step\x12\x16\n" +
 	"\x06detail\x18\x02 \x01(\tR\x06detail\x12\x14\n" +
 	"\x05count\x18\x03 \x01(\x03R\x05count\x121\n" +
-	"\tplacement\x18\x04 \x01(\v2\x13.idemd.v1.PlacementR\tplacement*X\n" +
+	"\tplacement\x18\x04 \x01(\v2\x13.idemd.v1.PlacementR\tplacement\"#\n" +
+	"\rBackupRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"Z\n" +
+	"\x0eBackupResponse\x12\x1c\n" +
+	"\tdirectory\x18\x01 \x01(\tR\tdirectory\x12*\n" +
+	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\x87\x01\n" +
+	"\x14BeginRecoveryRequest\x12A\n" +
+	"\x0ecomplete_until\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\rcompleteUntil\x12\x14\n" +
+	"\x05actor\x18\x02 \x01(\tR\x05actor\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xb1\x01\n" +
+	"\x15BeginRecoveryResponse\x123\n" +
+	"\n" +
+	"namespaces\x18\x01 \x03(\v2\x13.idemd.v1.NamespaceR\n" +
+	"namespaces\x12,\n" +
+	"\x03now\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x03now\x125\n" +
+	"\bin_force\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\ainForce\"z\n" +
+	"\x13LiftRecoveryRequest\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x17\n" +
+	"\afor_new\x18\x02 \x01(\bR\x06forNew\x12\x14\n" +
+	"\x05actor\x18\x03 \x01(\tR\x05actor\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"I\n" +
+	"\x14LiftRecoveryResponse\x121\n" +
+	"\tnamespace\x18\x01 \x01(\v2\x13.idemd.v1.NamespaceR\tnamespace\"\x8a\x02\n" +
+	"\x14ImportOutcomeRequest\x12\x1f\n" +
+	"\x03key\x18\x01 \x01(\v2\r.idemd.v1.KeyR\x03key\x127\n" +
+	"\vfingerprint\x18\x02 \x01(\v2\x15.idemd.v1.FingerprintR\vfingerprint\x12+\n" +
+	"\aoutcome\x18\x03 \x01(\v2\x11.idemd.v1.OutcomeR\aoutcome\x12=\n" +
+	"\fcompleted_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\vcompletedAt\x12\x14\n" +
+	"\x05actor\x18\x05 \x01(\tR\x05actor\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\"q\n" +
+	"\x15ImportOutcomeResponse\x12(\n" +
+	"\x06record\x18\x01 \x01(\v2\x10.idemd.v1.RecordR\x06record\x12\x1a\n" +
+	"\bimported\x18\x02 \x01(\bR\bimported\x12\x12\n" +
+	"\x04same\x18\x03 \x01(\bR\x04same*X\n" +
 	"\x04Tier\x12\x14\n" +
 	"\x10TIER_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tTIER_HOUR\x10\x01\x12\f\n" +
@@ -1611,7 +2302,11 @@ const file_idemd_v1_admin_proto_rawDesc = "" +
 	"\x17ENTITY_RULE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14ENTITY_RULE_OPTIONAL\x10\x01\x12\x18\n" +
 	"\x14ENTITY_RULE_REQUIRED\x10\x02\x12\x19\n" +
-	"\x15ENTITY_RULE_FORBIDDEN\x10\x032\xaf\x06\n" +
+	"\x15ENTITY_RULE_FORBIDDEN\x10\x03*`\n" +
+	"\fRecoveryKind\x12\x1d\n" +
+	"\x19RECOVERY_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13RECOVERY_KIND_BEGUN\x10\x01\x12\x18\n" +
+	"\x14RECOVERY_KIND_LIFTED\x10\x022\xdf\b\n" +
 	"\fAdminService\x12V\n" +
 	"\x0fCreateNamespace\x12 .idemd.v1.CreateNamespaceRequest\x1a!.idemd.v1.CreateNamespaceResponse\x12M\n" +
 	"\fGetNamespace\x12\x1d.idemd.v1.GetNamespaceRequest\x1a\x1e.idemd.v1.GetNamespaceResponse\x12S\n" +
@@ -1621,7 +2316,11 @@ const file_idemd_v1_admin_proto_rawDesc = "" +
 	"\rInspectRecord\x12\x1e.idemd.v1.InspectRecordRequest\x1a\x1f.idemd.v1.InspectRecordResponse\x12>\n" +
 	"\aResolve\x12\x18.idemd.v1.ResolveRequest\x1a\x19.idemd.v1.ResolveResponse\x12M\n" +
 	"\fForceRelease\x12\x1d.idemd.v1.ForceReleaseRequest\x1a\x1e.idemd.v1.ForceReleaseResponse\x12J\n" +
-	"\vListBuckets\x12\x1c.idemd.v1.ListBucketsRequest\x1a\x1d.idemd.v1.ListBucketsResponse\x12R\n" +
+	"\vListBuckets\x12\x1c.idemd.v1.ListBucketsRequest\x1a\x1d.idemd.v1.ListBucketsResponse\x12;\n" +
+	"\x06Backup\x12\x17.idemd.v1.BackupRequest\x1a\x18.idemd.v1.BackupResponse\x12P\n" +
+	"\rBeginRecovery\x12\x1e.idemd.v1.BeginRecoveryRequest\x1a\x1f.idemd.v1.BeginRecoveryResponse\x12M\n" +
+	"\fLiftRecovery\x12\x1d.idemd.v1.LiftRecoveryRequest\x1a\x1e.idemd.v1.LiftRecoveryResponse\x12P\n" +
+	"\rImportOutcome\x12\x1e.idemd.v1.ImportOutcomeRequest\x1a\x1f.idemd.v1.ImportOutcomeResponse\x12R\n" +
 	"\rMoveNamespace\x12\x1e.idemd.v1.MoveNamespaceRequest\x1a\x1f.idemd.v1.MoveNamespaceResponse0\x01B/Z-github.com/idemd/idemd/proto/idemd/v1;idemdv1b\x06proto3"
 
 var (
@@ -1636,109 +2335,145 @@ func file_idemd_v1_admin_proto_rawDescGZIP() []byte {
 	return file_idemd_v1_admin_proto_rawDescData
 }
 
-var file_idemd_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_idemd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_idemd_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_idemd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_idemd_v1_admin_proto_goTypes = []any{
 	(Tier)(0),                       // 0: idemd.v1.Tier
 	(EntityRule)(0),                 // 1: idemd.v1.EntityRule
-	(*Namespace)(nil),               // 2: idemd.v1.Namespace
-	(*PastRetention)(nil),           // 3: idemd.v1.PastRetention
-	(*CreateNamespaceRequest)(nil),  // 4: idemd.v1.CreateNamespaceRequest
-	(*CreateNamespaceResponse)(nil), // 5: idemd.v1.CreateNamespaceResponse
-	(*GetNamespaceRequest)(nil),     // 6: idemd.v1.GetNamespaceRequest
-	(*GetNamespaceResponse)(nil),    // 7: idemd.v1.GetNamespaceResponse
-	(*ListNamespacesRequest)(nil),   // 8: idemd.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil),  // 9: idemd.v1.ListNamespacesResponse
-	(*UpdateNamespaceRequest)(nil),  // 10: idemd.v1.UpdateNamespaceRequest
-	(*UpdateNamespaceResponse)(nil), // 11: idemd.v1.UpdateNamespaceResponse
-	(*ListRecordsRequest)(nil),      // 12: idemd.v1.ListRecordsRequest
-	(*ListRecordsResponse)(nil),     // 13: idemd.v1.ListRecordsResponse
-	(*InspectRecordRequest)(nil),    // 14: idemd.v1.InspectRecordRequest
-	(*InspectRecordResponse)(nil),   // 15: idemd.v1.InspectRecordResponse
-	(*ResolveRequest)(nil),          // 16: idemd.v1.ResolveRequest
-	(*ResolveResponse)(nil),         // 17: idemd.v1.ResolveResponse
-	(*ForceReleaseRequest)(nil),     // 18: idemd.v1.ForceReleaseRequest
-	(*ForceReleaseResponse)(nil),    // 19: idemd.v1.ForceReleaseResponse
-	(*Bucket)(nil),                  // 20: idemd.v1.Bucket
-	(*ListBucketsRequest)(nil),      // 21: idemd.v1.ListBucketsRequest
-	(*ListBucketsResponse)(nil),     // 22: idemd.v1.ListBucketsResponse
-	(*MoveNamespaceRequest)(nil),    // 23: idemd.v1.MoveNamespaceRequest
-	(*MoveNamespaceResponse)(nil),   // 24: idemd.v1.MoveNamespaceResponse
-	(*durationpb.Duration)(nil),     // 25: google.protobuf.Duration
-	(LapsePolicy)(0),                // 26: idemd.v1.LapsePolicy
-	(*timestamppb.Timestamp)(nil),   // 27: google.protobuf.Timestamp
-	(*Placement)(nil),               // 28: idemd.v1.Placement
-	(State)(0),                      // 29: idemd.v1.State
-	(*Record)(nil),                  // 30: idemd.v1.Record
-	(*Key)(nil),                     // 31: idemd.v1.Key
-	(*Event)(nil),                   // 32: idemd.v1.Event
-	(*Outcome)(nil),                 // 33: idemd.v1.Outcome
+	(RecoveryKind)(0),               // 2: idemd.v1.RecoveryKind
+	(*Namespace)(nil),               // 3: idemd.v1.Namespace
+	(*RecoveryStep)(nil),            // 4: idemd.v1.RecoveryStep
+	(*PastRetention)(nil),           // 5: idemd.v1.PastRetention
+	(*CreateNamespaceRequest)(nil),  // 6: idemd.v1.CreateNamespaceRequest
+	(*CreateNamespaceResponse)(nil), // 7: idemd.v1.CreateNamespaceResponse
+	(*GetNamespaceRequest)(nil),     // 8: idemd.v1.GetNamespaceRequest
+	(*GetNamespaceResponse)(nil),    // 9: idemd.v1.GetNamespaceResponse
+	(*ListNamespacesRequest)(nil),   // 10: idemd.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil),  // 11: idemd.v1.ListNamespacesResponse
+	(*UpdateNamespaceRequest)(nil),  // 12: idemd.v1.UpdateNamespaceRequest
+	(*UpdateNamespaceResponse)(nil), // 13: idemd.v1.UpdateNamespaceResponse
+	(*ListRecordsRequest)(nil),      // 14: idemd.v1.ListRecordsRequest
+	(*ListRecordsResponse)(nil),     // 15: idemd.v1.ListRecordsResponse
+	(*InspectRecordRequest)(nil),    // 16: idemd.v1.InspectRecordRequest
+	(*InspectRecordResponse)(nil),   // 17: idemd.v1.InspectRecordResponse
+	(*ResolveRequest)(nil),          // 18: idemd.v1.ResolveRequest
+	(*ResolveResponse)(nil),         // 19: idemd.v1.ResolveResponse
+	(*ForceReleaseRequest)(nil),     // 20: idemd.v1.ForceReleaseRequest
+	(*ForceReleaseResponse)(nil),    // 21: idemd.v1.ForceReleaseResponse
+	(*Bucket)(nil),                  // 22: idemd.v1.Bucket
+	(*ListBucketsRequest)(nil),      // 23: idemd.v1.ListBucketsRequest
+	(*ListBucketsResponse)(nil),     // 24: idemd.v1.ListBucketsResponse
+	(*MoveNamespaceRequest)(nil),    // 25: idemd.v1.MoveNamespaceRequest
+	(*MoveNamespaceResponse)(nil),   // 26: idemd.v1.MoveNamespaceResponse
+	(*BackupRequest)(nil),           // 27: idemd.v1.BackupRequest
+	(*BackupResponse)(nil),          // 28: idemd.v1.BackupResponse
+	(*BeginRecoveryRequest)(nil),    // 29: idemd.v1.BeginRecoveryRequest
+	(*BeginRecoveryResponse)(nil),   // 30: idemd.v1.BeginRecoveryResponse
+	(*LiftRecoveryRequest)(nil),     // 31: idemd.v1.LiftRecoveryRequest
+	(*LiftRecoveryResponse)(nil),    // 32: idemd.v1.LiftRecoveryResponse
+	(*ImportOutcomeRequest)(nil),    // 33: idemd.v1.ImportOutcomeRequest
+	(*ImportOutcomeResponse)(nil),   // 34: idemd.v1.ImportOutcomeResponse
+	(*durationpb.Duration)(nil),     // 35: google.protobuf.Duration
+	(LapsePolicy)(0),                // 36: idemd.v1.LapsePolicy
+	(*timestamppb.Timestamp)(nil),   // 37: google.protobuf.Timestamp
+	(*Placement)(nil),               // 38: idemd.v1.Placement
+	(State)(0),                      // 39: idemd.v1.State
+	(*Record)(nil),                  // 40: idemd.v1.Record
+	(*Key)(nil),                     // 41: idemd.v1.Key
+	(*Event)(nil),                   // 42: idemd.v1.Event
+	(*Outcome)(nil),                 // 43: idemd.v1.Outcome
+	(*Fingerprint)(nil),             // 44: idemd.v1.Fingerprint
 }
 var file_idemd_v1_admin_proto_depIdxs = []int32{
 	0,  // 0: idemd.v1.Namespace.tier:type_name -> idemd.v1.Tier
-	25, // 1: idemd.v1.Namespace.retention:type_name -> google.protobuf.Duration
-	26, // 2: idemd.v1.Namespace.lapse_policy:type_name -> idemd.v1.LapsePolicy
-	25, // 3: idemd.v1.Namespace.lease:type_name -> google.protobuf.Duration
-	25, // 4: idemd.v1.Namespace.max_lease:type_name -> google.protobuf.Duration
-	25, // 5: idemd.v1.Namespace.max_attempt:type_name -> google.protobuf.Duration
+	35, // 1: idemd.v1.Namespace.retention:type_name -> google.protobuf.Duration
+	36, // 2: idemd.v1.Namespace.lapse_policy:type_name -> idemd.v1.LapsePolicy
+	35, // 3: idemd.v1.Namespace.lease:type_name -> google.protobuf.Duration
+	35, // 4: idemd.v1.Namespace.max_lease:type_name -> google.protobuf.Duration
+	35, // 5: idemd.v1.Namespace.max_attempt:type_name -> google.protobuf.Duration
 	1,  // 6: idemd.v1.Namespace.entity:type_name -> idemd.v1.EntityRule
-	27, // 7: idemd.v1.Namespace.recovery_floor:type_name -> google.protobuf.Timestamp
-	27, // 8: idemd.v1.Namespace.created_at:type_name -> google.protobuf.Timestamp
-	27, // 9: idemd.v1.Namespace.updated_at:type_name -> google.protobuf.Timestamp
-	3,  // 10: idemd.v1.Namespace.past_retentions:type_name -> idemd.v1.PastRetention
-	28, // 11: idemd.v1.Namespace.placement:type_name -> idemd.v1.Placement
-	25, // 12: idemd.v1.PastRetention.retention:type_name -> google.protobuf.Duration
-	27, // 13: idemd.v1.PastRetention.until:type_name -> google.protobuf.Timestamp
-	2,  // 14: idemd.v1.CreateNamespaceRequest.namespace:type_name -> idemd.v1.Namespace
-	2,  // 15: idemd.v1.CreateNamespaceResponse.namespace:type_name -> idemd.v1.Namespace
-	2,  // 16: idemd.v1.GetNamespaceResponse.namespace:type_name -> idemd.v1.Namespace
-	2,  // 17: idemd.v1.ListNamespacesResponse.namespaces:type_name -> idemd.v1.Namespace
-	2,  // 18: idemd.v1.UpdateNamespaceRequest.namespace:type_name -> idemd.v1.Namespace
-	2,  // 19: idemd.v1.UpdateNamespaceResponse.namespace:type_name -> idemd.v1.Namespace
-	29, // 20: idemd.v1.ListRecordsRequest.state:type_name -> idemd.v1.State
-	30, // 21: idemd.v1.ListRecordsResponse.records:type_name -> idemd.v1.Record
-	27, // 22: idemd.v1.ListRecordsResponse.now:type_name -> google.protobuf.Timestamp
-	31, // 23: idemd.v1.InspectRecordRequest.key:type_name -> idemd.v1.Key
-	30, // 24: idemd.v1.InspectRecordResponse.record:type_name -> idemd.v1.Record
-	32, // 25: idemd.v1.InspectRecordResponse.events:type_name -> idemd.v1.Event
-	27, // 26: idemd.v1.InspectRecordResponse.now:type_name -> google.protobuf.Timestamp
-	31, // 27: idemd.v1.ResolveRequest.key:type_name -> idemd.v1.Key
-	33, // 28: idemd.v1.ResolveRequest.outcome:type_name -> idemd.v1.Outcome
-	30, // 29: idemd.v1.ResolveResponse.record:type_name -> idemd.v1.Record
-	31, // 30: idemd.v1.ForceReleaseRequest.key:type_name -> idemd.v1.Key
-	30, // 31: idemd.v1.ForceReleaseResponse.record:type_name -> idemd.v1.Record
-	0,  // 32: idemd.v1.Bucket.tier:type_name -> idemd.v1.Tier
-	27, // 33: idemd.v1.Bucket.start:type_name -> google.protobuf.Timestamp
-	27, // 34: idemd.v1.Bucket.end:type_name -> google.protobuf.Timestamp
-	27, // 35: idemd.v1.Bucket.drop_after:type_name -> google.protobuf.Timestamp
-	20, // 36: idemd.v1.ListBucketsResponse.buckets:type_name -> idemd.v1.Bucket
-	25, // 37: idemd.v1.MoveNamespaceRequest.patience:type_name -> google.protobuf.Duration
-	28, // 38: idemd.v1.MoveNamespaceResponse.placement:type_name -> idemd.v1.Placement
-	4,  // 39: idemd.v1.AdminService.CreateNamespace:input_type -> idemd.v1.CreateNamespaceRequest
-	6,  // 40: idemd.v1.AdminService.GetNamespace:input_type -> idemd.v1.GetNamespaceRequest
-	8,  // 41: idemd.v1.AdminService.ListNamespaces:input_type -> idemd.v1.ListNamespacesRequest
-	10, // 42: idemd.v1.AdminService.UpdateNamespace:input_type -> idemd.v1.UpdateNamespaceRequest
-	12, // 43: idemd.v1.AdminService.ListRecords:input_type -> idemd.v1.ListRecordsRequest
-	14, // 44: idemd.v1.AdminService.InspectRecord:input_type -> idemd.v1.InspectRecordRequest
-	16, // 45: idemd.v1.AdminService.Resolve:input_type -> idemd.v1.ResolveRequest
-	18, // 46: idemd.v1.AdminService.ForceRelease:input_type -> idemd.v1.ForceReleaseRequest
-	21, // 47: idemd.v1.AdminService.ListBuckets:input_type -> idemd.v1.ListBucketsRequest
-	23, // 48: idemd.v1.AdminService.MoveNamespace:input_type -> idemd.v1.MoveNamespaceRequest
-	5,  // 49: idemd.v1.AdminService.CreateNamespace:output_type -> idemd.v1.CreateNamespaceResponse
-	7,  // 50: idemd.v1.AdminService.GetNamespace:output_type -> idemd.v1.GetNamespaceResponse
-	9,  // 51: idemd.v1.AdminService.ListNamespaces:output_type -> idemd.v1.ListNamespacesResponse
-	11, // 52: idemd.v1.AdminService.UpdateNamespace:output_type -> idemd.v1.UpdateNamespaceResponse
-	13, // 53: idemd.v1.AdminService.ListRecords:output_type -> idemd.v1.ListRecordsResponse
-	15, // 54: idemd.v1.AdminService.InspectRecord:output_type -> idemd.v1.InspectRecordResponse
-	17, // 55: idemd.v1.AdminService.Resolve:output_type -> idemd.v1.ResolveResponse
-	19, // 56: idemd.v1.AdminService.ForceRelease:output_type -> idemd.v1.ForceReleaseResponse
-	22, // 57: idemd.v1.AdminService.ListBuckets:output_type -> idemd.v1.ListBucketsResponse
-	24, // 58: idemd.v1.AdminService.MoveNamespace:output_type -> idemd.v1.MoveNamespaceResponse
-	49, // [49:59] is the sub-list for method output_type
-	39, // [39:49] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	37, // 7: idemd.v1.Namespace.recovery_floor:type_name -> google.protobuf.Timestamp
+	37, // 8: idemd.v1.Namespace.created_at:type_name -> google.protobuf.Timestamp
+	37, // 9: idemd.v1.Namespace.updated_at:type_name -> google.protobuf.Timestamp
+	5,  // 10: idemd.v1.Namespace.past_retentions:type_name -> idemd.v1.PastRetention
+	38, // 11: idemd.v1.Namespace.placement:type_name -> idemd.v1.Placement
+	37, // 12: idemd.v1.Namespace.floor_for_new:type_name -> google.protobuf.Timestamp
+	4,  // 13: idemd.v1.Namespace.recovery:type_name -> idemd.v1.RecoveryStep
+	37, // 14: idemd.v1.RecoveryStep.at:type_name -> google.protobuf.Timestamp
+	2,  // 15: idemd.v1.RecoveryStep.kind:type_name -> idemd.v1.RecoveryKind
+	37, // 16: idemd.v1.RecoveryStep.floor:type_name -> google.protobuf.Timestamp
+	37, // 17: idemd.v1.RecoveryStep.complete_until:type_name -> google.protobuf.Timestamp
+	35, // 18: idemd.v1.PastRetention.retention:type_name -> google.protobuf.Duration
+	37, // 19: idemd.v1.PastRetention.until:type_name -> google.protobuf.Timestamp
+	3,  // 20: idemd.v1.CreateNamespaceRequest.namespace:type_name -> idemd.v1.Namespace
+	3,  // 21: idemd.v1.CreateNamespaceResponse.namespace:type_name -> idemd.v1.Namespace
+	3,  // 22: idemd.v1.GetNamespaceResponse.namespace:type_name -> idemd.v1.Namespace
+	3,  // 23: idemd.v1.ListNamespacesResponse.namespaces:type_name -> idemd.v1.Namespace
+	3,  // 24: idemd.v1.UpdateNamespaceRequest.namespace:type_name -> idemd.v1.Namespace
+	3,  // 25: idemd.v1.UpdateNamespaceResponse.namespace:type_name -> idemd.v1.Namespace
+	39, // 26: idemd.v1.ListRecordsRequest.state:type_name -> idemd.v1.State
+	40, // 27: idemd.v1.ListRecordsResponse.records:type_name -> idemd.v1.Record
+	37, // 28: idemd.v1.ListRecordsResponse.now:type_name -> google.protobuf.Timestamp
+	41, // 29: idemd.v1.InspectRecordRequest.key:type_name -> idemd.v1.Key
+	40, // 30: idemd.v1.InspectRecordResponse.record:type_name -> idemd.v1.Record
+	42, // 31: idemd.v1.InspectRecordResponse.events:type_name -> idemd.v1.Event
+	37, // 32: idemd.v1.InspectRecordResponse.now:type_name -> google.protobuf.Timestamp
+	41, // 33: idemd.v1.ResolveRequest.key:type_name -> idemd.v1.Key
+	43, // 34: idemd.v1.ResolveRequest.outcome:type_name -> idemd.v1.Outcome
+	40, // 35: idemd.v1.ResolveResponse.record:type_name -> idemd.v1.Record
+	41, // 36: idemd.v1.ForceReleaseRequest.key:type_name -> idemd.v1.Key
+	40, // 37: idemd.v1.ForceReleaseResponse.record:type_name -> idemd.v1.Record
+	0,  // 38: idemd.v1.Bucket.tier:type_name -> idemd.v1.Tier
+	37, // 39: idemd.v1.Bucket.start:type_name -> google.protobuf.Timestamp
+	37, // 40: idemd.v1.Bucket.end:type_name -> google.protobuf.Timestamp
+	37, // 41: idemd.v1.Bucket.drop_after:type_name -> google.protobuf.Timestamp
+	22, // 42: idemd.v1.ListBucketsResponse.buckets:type_name -> idemd.v1.Bucket
+	35, // 43: idemd.v1.MoveNamespaceRequest.patience:type_name -> google.protobuf.Duration
+	38, // 44: idemd.v1.MoveNamespaceResponse.placement:type_name -> idemd.v1.Placement
+	37, // 45: idemd.v1.BackupResponse.at:type_name -> google.protobuf.Timestamp
+	37, // 46: idemd.v1.BeginRecoveryRequest.complete_until:type_name -> google.protobuf.Timestamp
+	3,  // 47: idemd.v1.BeginRecoveryResponse.namespaces:type_name -> idemd.v1.Namespace
+	37, // 48: idemd.v1.BeginRecoveryResponse.now:type_name -> google.protobuf.Timestamp
+	37, // 49: idemd.v1.BeginRecoveryResponse.in_force:type_name -> google.protobuf.Timestamp
+	3,  // 50: idemd.v1.LiftRecoveryResponse.namespace:type_name -> idemd.v1.Namespace
+	41, // 51: idemd.v1.ImportOutcomeRequest.key:type_name -> idemd.v1.Key
+	44, // 52: idemd.v1.ImportOutcomeRequest.fingerprint:type_name -> idemd.v1.Fingerprint
+	43, // 53: idemd.v1.ImportOutcomeRequest.outcome:type_name -> idemd.v1.Outcome
+	37, // 54: idemd.v1.ImportOutcomeRequest.completed_at:type_name -> google.protobuf.Timestamp
+	40, // 55: idemd.v1.ImportOutcomeResponse.record:type_name -> idemd.v1.Record
+	6,  // 56: idemd.v1.AdminService.CreateNamespace:input_type -> idemd.v1.CreateNamespaceRequest
+	8,  // 57: idemd.v1.AdminService.GetNamespace:input_type -> idemd.v1.GetNamespaceRequest
+	10, // 58: idemd.v1.AdminService.ListNamespaces:input_type -> idemd.v1.ListNamespacesRequest
+	12, // 59: idemd.v1.AdminService.UpdateNamespace:input_type -> idemd.v1.UpdateNamespaceRequest
+	14, // 60: idemd.v1.AdminService.ListRecords:input_type -> idemd.v1.ListRecordsRequest
+	16, // 61: idemd.v1.AdminService.InspectRecord:input_type -> idemd.v1.InspectRecordRequest
+	18, // 62: idemd.v1.AdminService.Resolve:input_type -> idemd.v1.ResolveRequest
+	20, // 63: idemd.v1.AdminService.ForceRelease:input_type -> idemd.v1.ForceReleaseRequest
+	23, // 64: idemd.v1.AdminService.ListBuckets:input_type -> idemd.v1.ListBucketsRequest
+	27, // 65: idemd.v1.AdminService.Backup:input_type -> idemd.v1.BackupRequest
+	29, // 66: idemd.v1.AdminService.BeginRecovery:input_type -> idemd.v1.BeginRecoveryRequest
+	31, // 67: idemd.v1.AdminService.LiftRecovery:input_type -> idemd.v1.LiftRecoveryRequest
+	33, // 68: idemd.v1.AdminService.ImportOutcome:input_type -> idemd.v1.ImportOutcomeRequest
+	25, // 69: idemd.v1.AdminService.MoveNamespace:input_type -> idemd.v1.MoveNamespaceRequest
+	7,  // 70: idemd.v1.AdminService.CreateNamespace:output_type -> idemd.v1.CreateNamespaceResponse
+	9,  // 71: idemd.v1.AdminService.GetNamespace:output_type -> idemd.v1.GetNamespaceResponse
+	11, // 72: idemd.v1.AdminService.ListNamespaces:output_type -> idemd.v1.ListNamespacesResponse
+	13, // 73: idemd.v1.AdminService.UpdateNamespace:output_type -> idemd.v1.UpdateNamespaceResponse
+	15, // 74: idemd.v1.AdminService.ListRecords:output_type -> idemd.v1.ListRecordsResponse
+	17, // 75: idemd.v1.AdminService.InspectRecord:output_type -> idemd.v1.InspectRecordResponse
+	19, // 76: idemd.v1.AdminService.Resolve:output_type -> idemd.v1.ResolveResponse
+	21, // 77: idemd.v1.AdminService.ForceRelease:output_type -> idemd.v1.ForceReleaseResponse
+	24, // 78: idemd.v1.AdminService.ListBuckets:output_type -> idemd.v1.ListBucketsResponse
+	28, // 79: idemd.v1.AdminService.Backup:output_type -> idemd.v1.BackupResponse
+	30, // 80: idemd.v1.AdminService.BeginRecovery:output_type -> idemd.v1.BeginRecoveryResponse
+	32, // 81: idemd.v1.AdminService.LiftRecovery:output_type -> idemd.v1.LiftRecoveryResponse
+	34, // 82: idemd.v1.AdminService.ImportOutcome:output_type -> idemd.v1.ImportOutcomeResponse
+	26, // 83: idemd.v1.AdminService.MoveNamespace:output_type -> idemd.v1.MoveNamespaceResponse
+	70, // [70:84] is the sub-list for method output_type
+	56, // [56:70] is the sub-list for method input_type
+	56, // [56:56] is the sub-list for extension type_name
+	56, // [56:56] is the sub-list for extension extendee
+	0,  // [0:56] is the sub-list for field type_name
 }
 
 func init() { file_idemd_v1_admin_proto_init() }
@@ -1752,8 +2487,8 @@ func file_idemd_v1_admin_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_idemd_v1_admin_proto_rawDesc), len(file_idemd_v1_admin_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   23,
+			NumEnums:      3,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

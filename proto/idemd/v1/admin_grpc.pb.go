@@ -28,6 +28,10 @@ const (
 	AdminService_Resolve_FullMethodName         = "/idemd.v1.AdminService/Resolve"
 	AdminService_ForceRelease_FullMethodName    = "/idemd.v1.AdminService/ForceRelease"
 	AdminService_ListBuckets_FullMethodName     = "/idemd.v1.AdminService/ListBuckets"
+	AdminService_Backup_FullMethodName          = "/idemd.v1.AdminService/Backup"
+	AdminService_BeginRecovery_FullMethodName   = "/idemd.v1.AdminService/BeginRecovery"
+	AdminService_LiftRecovery_FullMethodName    = "/idemd.v1.AdminService/LiftRecovery"
+	AdminService_ImportOutcome_FullMethodName   = "/idemd.v1.AdminService/ImportOutcome"
 	AdminService_MoveNamespace_FullMethodName   = "/idemd.v1.AdminService/MoveNamespace"
 )
 
@@ -55,6 +59,18 @@ type AdminServiceClient interface {
 	ForceRelease(ctx context.Context, in *ForceReleaseRequest, opts ...grpc.CallOption) (*ForceReleaseResponse, error)
 	// ListBuckets lists the time slices of the key store.
 	ListBuckets(ctx context.Context, in *ListBucketsRequest, opts ...grpc.CallOption) (*ListBucketsResponse, error)
+	// Backup copies the store, which goes on, to a new directory on the server's machine, below
+	// the one that the server was given for it. A database has tools of its own for this.
+	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (*BackupResponse, error)
+	// BeginRecovery is for a store that was restored or failed over, and so has forgotten what
+	// was done last. It sets the recovery floor of every namespace, and of those that are created
+	// later, to the present: keys that may have been forgotten are refused with UNKNOWN_HISTORY.
+	BeginRecovery(ctx context.Context, in *BeginRecoveryRequest, opts ...grpc.CallOption) (*BeginRecoveryResponse, error)
+	// LiftRecovery takes a recovery floor off.
+	LiftRecovery(ctx context.Context, in *LiftRecoveryRequest, opts ...grpc.CallOption) (*LiftRecoveryResponse, error)
+	// ImportOutcome says what became of a key that the store has forgotten. It never changes one
+	// that is known; repeating it is OK.
+	ImportOutcome(ctx context.Context, in *ImportOutcomeRequest, opts ...grpc.CallOption) (*ImportOutcomeResponse, error)
 	// MoveNamespace gives the keys of a namespace another home, and tells of each step. Ask a
 	// server of the region they are to go to. If it breaks off, asking again goes on where it
 	// stopped. Until the new home serves it can be abandoned.
@@ -159,6 +175,46 @@ func (c *adminServiceClient) ListBuckets(ctx context.Context, in *ListBucketsReq
 	return out, nil
 }
 
+func (c *adminServiceClient) Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (*BackupResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BackupResponse)
+	err := c.cc.Invoke(ctx, AdminService_Backup_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) BeginRecovery(ctx context.Context, in *BeginRecoveryRequest, opts ...grpc.CallOption) (*BeginRecoveryResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BeginRecoveryResponse)
+	err := c.cc.Invoke(ctx, AdminService_BeginRecovery_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) LiftRecovery(ctx context.Context, in *LiftRecoveryRequest, opts ...grpc.CallOption) (*LiftRecoveryResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(LiftRecoveryResponse)
+	err := c.cc.Invoke(ctx, AdminService_LiftRecovery_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) ImportOutcome(ctx context.Context, in *ImportOutcomeRequest, opts ...grpc.CallOption) (*ImportOutcomeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ImportOutcomeResponse)
+	err := c.cc.Invoke(ctx, AdminService_ImportOutcome_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminServiceClient) MoveNamespace(ctx context.Context, in *MoveNamespaceRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[MoveNamespaceResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &AdminService_ServiceDesc.Streams[0], AdminService_MoveNamespace_FullMethodName, cOpts...)
@@ -202,6 +258,18 @@ type AdminServiceServer interface {
 	ForceRelease(context.Context, *ForceReleaseRequest) (*ForceReleaseResponse, error)
 	// ListBuckets lists the time slices of the key store.
 	ListBuckets(context.Context, *ListBucketsRequest) (*ListBucketsResponse, error)
+	// Backup copies the store, which goes on, to a new directory on the server's machine, below
+	// the one that the server was given for it. A database has tools of its own for this.
+	Backup(context.Context, *BackupRequest) (*BackupResponse, error)
+	// BeginRecovery is for a store that was restored or failed over, and so has forgotten what
+	// was done last. It sets the recovery floor of every namespace, and of those that are created
+	// later, to the present: keys that may have been forgotten are refused with UNKNOWN_HISTORY.
+	BeginRecovery(context.Context, *BeginRecoveryRequest) (*BeginRecoveryResponse, error)
+	// LiftRecovery takes a recovery floor off.
+	LiftRecovery(context.Context, *LiftRecoveryRequest) (*LiftRecoveryResponse, error)
+	// ImportOutcome says what became of a key that the store has forgotten. It never changes one
+	// that is known; repeating it is OK.
+	ImportOutcome(context.Context, *ImportOutcomeRequest) (*ImportOutcomeResponse, error)
 	// MoveNamespace gives the keys of a namespace another home, and tells of each step. Ask a
 	// server of the region they are to go to. If it breaks off, asking again goes on where it
 	// stopped. Until the new home serves it can be abandoned.
@@ -242,6 +310,18 @@ func (UnimplementedAdminServiceServer) ForceRelease(context.Context, *ForceRelea
 }
 func (UnimplementedAdminServiceServer) ListBuckets(context.Context, *ListBucketsRequest) (*ListBucketsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListBuckets not implemented")
+}
+func (UnimplementedAdminServiceServer) Backup(context.Context, *BackupRequest) (*BackupResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Backup not implemented")
+}
+func (UnimplementedAdminServiceServer) BeginRecovery(context.Context, *BeginRecoveryRequest) (*BeginRecoveryResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method BeginRecovery not implemented")
+}
+func (UnimplementedAdminServiceServer) LiftRecovery(context.Context, *LiftRecoveryRequest) (*LiftRecoveryResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method LiftRecovery not implemented")
+}
+func (UnimplementedAdminServiceServer) ImportOutcome(context.Context, *ImportOutcomeRequest) (*ImportOutcomeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ImportOutcome not implemented")
 }
 func (UnimplementedAdminServiceServer) MoveNamespace(*MoveNamespaceRequest, grpc.ServerStreamingServer[MoveNamespaceResponse]) error {
 	return status.Error(codes.Unimplemented, "method MoveNamespace not implemented")
@@ -429,6 +509,78 @@ func _AdminService_ListBuckets_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_Backup_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BackupRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).Backup(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_Backup_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).Backup(ctx, req.(*BackupRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_BeginRecovery_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BeginRecoveryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).BeginRecovery(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_BeginRecovery_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).BeginRecovery(ctx, req.(*BeginRecoveryRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_LiftRecovery_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(LiftRecoveryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).LiftRecovery(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_LiftRecovery_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).LiftRecovery(ctx, req.(*LiftRecoveryRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_ImportOutcome_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ImportOutcomeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ImportOutcome(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ImportOutcome_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ImportOutcome(ctx, req.(*ImportOutcomeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AdminService_MoveNamespace_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(MoveNamespaceRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -482,6 +634,22 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListBuckets",
 			Handler:    _AdminService_ListBuckets_Handler,
+		},
+		{
+			MethodName: "Backup",
+			Handler:    _AdminService_Backup_Handler,
+		},
+		{
+			MethodName: "BeginRecovery",
+			Handler:    _AdminService_BeginRecovery_Handler,
+		},
+		{
+			MethodName: "LiftRecovery",
+			Handler:    _AdminService_LiftRecovery_Handler,
+		},
+		{
+			MethodName: "ImportOutcome",
+			Handler:    _AdminService_ImportOutcome_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -158,6 +158,7 @@ type ForwardRequest struct {
 	//	*ForwardRequest_InspectRecord
 	//	*ForwardRequest_Resolve
 	//	*ForwardRequest_ForceRelease
+	//	*ForwardRequest_ImportOutcome
 	Operation     isForwardRequest_Operation `protobuf_oneof:"operation"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -309,6 +310,15 @@ func (x *ForwardRequest) GetForceRelease() *ForceReleaseRequest {
 	return nil
 }
 
+func (x *ForwardRequest) GetImportOutcome() *ImportOutcomeRequest {
+	if x != nil {
+		if x, ok := x.Operation.(*ForwardRequest_ImportOutcome); ok {
+			return x.ImportOutcome
+		}
+	}
+	return nil
+}
+
 type isForwardRequest_Operation interface {
 	isForwardRequest_Operation()
 }
@@ -349,6 +359,10 @@ type ForwardRequest_ForceRelease struct {
 	ForceRelease *ForceReleaseRequest `protobuf:"bytes,13,opt,name=force_release,json=forceRelease,proto3,oneof"`
 }
 
+type ForwardRequest_ImportOutcome struct {
+	ImportOutcome *ImportOutcomeRequest `protobuf:"bytes,14,opt,name=import_outcome,json=importOutcome,proto3,oneof"`
+}
+
 func (*ForwardRequest_Claim) isForwardRequest_Operation() {}
 
 func (*ForwardRequest_Renew) isForwardRequest_Operation() {}
@@ -367,6 +381,8 @@ func (*ForwardRequest_Resolve) isForwardRequest_Operation() {}
 
 func (*ForwardRequest_ForceRelease) isForwardRequest_Operation() {}
 
+func (*ForwardRequest_ImportOutcome) isForwardRequest_Operation() {}
+
 type ForwardResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Answer:
@@ -380,6 +396,7 @@ type ForwardResponse struct {
 	//	*ForwardResponse_InspectRecord
 	//	*ForwardResponse_Resolve
 	//	*ForwardResponse_ForceRelease
+	//	*ForwardResponse_ImportOutcome
 	Answer        isForwardResponse_Answer `protobuf_oneof:"answer"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -503,6 +520,15 @@ func (x *ForwardResponse) GetForceRelease() *ForceReleaseResponse {
 	return nil
 }
 
+func (x *ForwardResponse) GetImportOutcome() *ImportOutcomeResponse {
+	if x != nil {
+		if x, ok := x.Answer.(*ForwardResponse_ImportOutcome); ok {
+			return x.ImportOutcome
+		}
+	}
+	return nil
+}
+
 type isForwardResponse_Answer interface {
 	isForwardResponse_Answer()
 }
@@ -543,6 +569,10 @@ type ForwardResponse_ForceRelease struct {
 	ForceRelease *ForceReleaseResponse `protobuf:"bytes,13,opt,name=force_release,json=forceRelease,proto3,oneof"`
 }
 
+type ForwardResponse_ImportOutcome struct {
+	ImportOutcome *ImportOutcomeResponse `protobuf:"bytes,14,opt,name=import_outcome,json=importOutcome,proto3,oneof"`
+}
+
 func (*ForwardResponse_Claim) isForwardResponse_Answer() {}
 
 func (*ForwardResponse_Renew) isForwardResponse_Answer() {}
@@ -560,6 +590,8 @@ func (*ForwardResponse_InspectRecord) isForwardResponse_Answer() {}
 func (*ForwardResponse_Resolve) isForwardResponse_Answer() {}
 
 func (*ForwardResponse_ForceRelease) isForwardResponse_Answer() {}
+
+func (*ForwardResponse_ImportOutcome) isForwardResponse_Answer() {}
 
 type GetPlacementsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1288,7 +1320,7 @@ const file_idemd_v1_peer_proto_rawDesc = "" +
 	"\fPingResponse\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12+\n" +
 	"\x11placements_digest\x18\x02 \x01(\fR\x10placementsDigest\x12\x18\n" +
-	"\aserving\x18\x03 \x01(\bR\aserving\"\x8e\x05\n" +
+	"\aserving\x18\x03 \x01(\bR\aserving\"\xd7\x05\n" +
 	"\x0eForwardRequest\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x1f\n" +
 	"\vfrom_region\x18\x02 \x01(\tR\n" +
@@ -1304,8 +1336,9 @@ const file_idemd_v1_peer_proto_rawDesc = "" +
 	" \x01(\v2\x1c.idemd.v1.ListRecordsRequestH\x00R\vlistRecords\x12G\n" +
 	"\x0einspect_record\x18\v \x01(\v2\x1e.idemd.v1.InspectRecordRequestH\x00R\rinspectRecord\x124\n" +
 	"\aresolve\x18\f \x01(\v2\x18.idemd.v1.ResolveRequestH\x00R\aresolve\x12D\n" +
-	"\rforce_release\x18\r \x01(\v2\x1d.idemd.v1.ForceReleaseRequestH\x00R\fforceReleaseB\v\n" +
-	"\toperation\"\xae\x04\n" +
+	"\rforce_release\x18\r \x01(\v2\x1d.idemd.v1.ForceReleaseRequestH\x00R\fforceRelease\x12G\n" +
+	"\x0eimport_outcome\x18\x0e \x01(\v2\x1e.idemd.v1.ImportOutcomeRequestH\x00R\rimportOutcomeB\v\n" +
+	"\toperation\"\xf8\x04\n" +
 	"\x0fForwardResponse\x12/\n" +
 	"\x05claim\x18\x05 \x01(\v2\x17.idemd.v1.ClaimResponseH\x00R\x05claim\x12/\n" +
 	"\x05renew\x18\x06 \x01(\v2\x17.idemd.v1.RenewResponseH\x00R\x05renew\x128\n" +
@@ -1316,7 +1349,8 @@ const file_idemd_v1_peer_proto_rawDesc = "" +
 	" \x01(\v2\x1d.idemd.v1.ListRecordsResponseH\x00R\vlistRecords\x12H\n" +
 	"\x0einspect_record\x18\v \x01(\v2\x1f.idemd.v1.InspectRecordResponseH\x00R\rinspectRecord\x125\n" +
 	"\aresolve\x18\f \x01(\v2\x19.idemd.v1.ResolveResponseH\x00R\aresolve\x12E\n" +
-	"\rforce_release\x18\r \x01(\v2\x1e.idemd.v1.ForceReleaseResponseH\x00R\fforceReleaseB\b\n" +
+	"\rforce_release\x18\r \x01(\v2\x1e.idemd.v1.ForceReleaseResponseH\x00R\fforceRelease\x12H\n" +
+	"\x0eimport_outcome\x18\x0e \x01(\v2\x1f.idemd.v1.ImportOutcomeResponseH\x00R\rimportOutcomeB\b\n" +
 	"\x06answer\"O\n" +
 	"\x14GetPlacementsRequest\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x1f\n" +
@@ -1418,20 +1452,22 @@ var file_idemd_v1_peer_proto_goTypes = []any{
 	(*InspectRecordRequest)(nil),   // 22: idemd.v1.InspectRecordRequest
 	(*ResolveRequest)(nil),         // 23: idemd.v1.ResolveRequest
 	(*ForceReleaseRequest)(nil),    // 24: idemd.v1.ForceReleaseRequest
-	(*ClaimResponse)(nil),          // 25: idemd.v1.ClaimResponse
-	(*RenewResponse)(nil),          // 26: idemd.v1.RenewResponse
-	(*CompleteResponse)(nil),       // 27: idemd.v1.CompleteResponse
-	(*ReleaseResponse)(nil),        // 28: idemd.v1.ReleaseResponse
-	(*LookupResponse)(nil),         // 29: idemd.v1.LookupResponse
-	(*ListRecordsResponse)(nil),    // 30: idemd.v1.ListRecordsResponse
-	(*InspectRecordResponse)(nil),  // 31: idemd.v1.InspectRecordResponse
-	(*ResolveResponse)(nil),        // 32: idemd.v1.ResolveResponse
-	(*ForceReleaseResponse)(nil),   // 33: idemd.v1.ForceReleaseResponse
-	(*Namespace)(nil),              // 34: idemd.v1.Namespace
-	(*Placement)(nil),              // 35: idemd.v1.Placement
-	(*timestamppb.Timestamp)(nil),  // 36: google.protobuf.Timestamp
-	(*Record)(nil),                 // 37: idemd.v1.Record
-	(*Event)(nil),                  // 38: idemd.v1.Event
+	(*ImportOutcomeRequest)(nil),   // 25: idemd.v1.ImportOutcomeRequest
+	(*ClaimResponse)(nil),          // 26: idemd.v1.ClaimResponse
+	(*RenewResponse)(nil),          // 27: idemd.v1.RenewResponse
+	(*CompleteResponse)(nil),       // 28: idemd.v1.CompleteResponse
+	(*ReleaseResponse)(nil),        // 29: idemd.v1.ReleaseResponse
+	(*LookupResponse)(nil),         // 30: idemd.v1.LookupResponse
+	(*ListRecordsResponse)(nil),    // 31: idemd.v1.ListRecordsResponse
+	(*InspectRecordResponse)(nil),  // 32: idemd.v1.InspectRecordResponse
+	(*ResolveResponse)(nil),        // 33: idemd.v1.ResolveResponse
+	(*ForceReleaseResponse)(nil),   // 34: idemd.v1.ForceReleaseResponse
+	(*ImportOutcomeResponse)(nil),  // 35: idemd.v1.ImportOutcomeResponse
+	(*Namespace)(nil),              // 36: idemd.v1.Namespace
+	(*Placement)(nil),              // 37: idemd.v1.Placement
+	(*timestamppb.Timestamp)(nil),  // 38: google.protobuf.Timestamp
+	(*Record)(nil),                 // 39: idemd.v1.Record
+	(*Event)(nil),                  // 40: idemd.v1.Event
 }
 var file_idemd_v1_peer_proto_depIdxs = []int32{
 	16, // 0: idemd.v1.ForwardRequest.claim:type_name -> idemd.v1.ClaimRequest
@@ -1443,45 +1479,47 @@ var file_idemd_v1_peer_proto_depIdxs = []int32{
 	22, // 6: idemd.v1.ForwardRequest.inspect_record:type_name -> idemd.v1.InspectRecordRequest
 	23, // 7: idemd.v1.ForwardRequest.resolve:type_name -> idemd.v1.ResolveRequest
 	24, // 8: idemd.v1.ForwardRequest.force_release:type_name -> idemd.v1.ForceReleaseRequest
-	25, // 9: idemd.v1.ForwardResponse.claim:type_name -> idemd.v1.ClaimResponse
-	26, // 10: idemd.v1.ForwardResponse.renew:type_name -> idemd.v1.RenewResponse
-	27, // 11: idemd.v1.ForwardResponse.complete:type_name -> idemd.v1.CompleteResponse
-	28, // 12: idemd.v1.ForwardResponse.release:type_name -> idemd.v1.ReleaseResponse
-	29, // 13: idemd.v1.ForwardResponse.lookup:type_name -> idemd.v1.LookupResponse
-	30, // 14: idemd.v1.ForwardResponse.list_records:type_name -> idemd.v1.ListRecordsResponse
-	31, // 15: idemd.v1.ForwardResponse.inspect_record:type_name -> idemd.v1.InspectRecordResponse
-	32, // 16: idemd.v1.ForwardResponse.resolve:type_name -> idemd.v1.ResolveResponse
-	33, // 17: idemd.v1.ForwardResponse.force_release:type_name -> idemd.v1.ForceReleaseResponse
-	6,  // 18: idemd.v1.GetPlacementsResponse.placements:type_name -> idemd.v1.KnownPlacement
-	34, // 19: idemd.v1.KnownPlacement.namespace:type_name -> idemd.v1.Namespace
-	34, // 20: idemd.v1.PutNamespaceRequest.namespace:type_name -> idemd.v1.Namespace
-	34, // 21: idemd.v1.PutNamespaceResponse.namespace:type_name -> idemd.v1.Namespace
-	35, // 22: idemd.v1.PlaceNamespaceRequest.placement:type_name -> idemd.v1.Placement
-	34, // 23: idemd.v1.PlaceNamespaceResponse.namespace:type_name -> idemd.v1.Namespace
-	36, // 24: idemd.v1.PlaceNamespaceResponse.now:type_name -> google.protobuf.Timestamp
-	36, // 25: idemd.v1.PlaceNamespaceResponse.in_force:type_name -> google.protobuf.Timestamp
-	13, // 26: idemd.v1.ExportRecordsResponse.records:type_name -> idemd.v1.MovedRecord
-	37, // 27: idemd.v1.MovedRecord.record:type_name -> idemd.v1.Record
-	38, // 28: idemd.v1.MovedRecord.events:type_name -> idemd.v1.Event
-	0,  // 29: idemd.v1.PeerService.Ping:input_type -> idemd.v1.PingRequest
-	2,  // 30: idemd.v1.PeerService.Forward:input_type -> idemd.v1.ForwardRequest
-	4,  // 31: idemd.v1.PeerService.GetPlacements:input_type -> idemd.v1.GetPlacementsRequest
-	7,  // 32: idemd.v1.PeerService.PutNamespace:input_type -> idemd.v1.PutNamespaceRequest
-	9,  // 33: idemd.v1.PeerService.PlaceNamespace:input_type -> idemd.v1.PlaceNamespaceRequest
-	11, // 34: idemd.v1.PeerService.ExportRecords:input_type -> idemd.v1.ExportRecordsRequest
-	14, // 35: idemd.v1.PeerService.ForgetRecords:input_type -> idemd.v1.ForgetRecordsRequest
-	1,  // 36: idemd.v1.PeerService.Ping:output_type -> idemd.v1.PingResponse
-	3,  // 37: idemd.v1.PeerService.Forward:output_type -> idemd.v1.ForwardResponse
-	5,  // 38: idemd.v1.PeerService.GetPlacements:output_type -> idemd.v1.GetPlacementsResponse
-	8,  // 39: idemd.v1.PeerService.PutNamespace:output_type -> idemd.v1.PutNamespaceResponse
-	10, // 40: idemd.v1.PeerService.PlaceNamespace:output_type -> idemd.v1.PlaceNamespaceResponse
-	12, // 41: idemd.v1.PeerService.ExportRecords:output_type -> idemd.v1.ExportRecordsResponse
-	15, // 42: idemd.v1.PeerService.ForgetRecords:output_type -> idemd.v1.ForgetRecordsResponse
-	36, // [36:43] is the sub-list for method output_type
-	29, // [29:36] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	25, // 9: idemd.v1.ForwardRequest.import_outcome:type_name -> idemd.v1.ImportOutcomeRequest
+	26, // 10: idemd.v1.ForwardResponse.claim:type_name -> idemd.v1.ClaimResponse
+	27, // 11: idemd.v1.ForwardResponse.renew:type_name -> idemd.v1.RenewResponse
+	28, // 12: idemd.v1.ForwardResponse.complete:type_name -> idemd.v1.CompleteResponse
+	29, // 13: idemd.v1.ForwardResponse.release:type_name -> idemd.v1.ReleaseResponse
+	30, // 14: idemd.v1.ForwardResponse.lookup:type_name -> idemd.v1.LookupResponse
+	31, // 15: idemd.v1.ForwardResponse.list_records:type_name -> idemd.v1.ListRecordsResponse
+	32, // 16: idemd.v1.ForwardResponse.inspect_record:type_name -> idemd.v1.InspectRecordResponse
+	33, // 17: idemd.v1.ForwardResponse.resolve:type_name -> idemd.v1.ResolveResponse
+	34, // 18: idemd.v1.ForwardResponse.force_release:type_name -> idemd.v1.ForceReleaseResponse
+	35, // 19: idemd.v1.ForwardResponse.import_outcome:type_name -> idemd.v1.ImportOutcomeResponse
+	6,  // 20: idemd.v1.GetPlacementsResponse.placements:type_name -> idemd.v1.KnownPlacement
+	36, // 21: idemd.v1.KnownPlacement.namespace:type_name -> idemd.v1.Namespace
+	36, // 22: idemd.v1.PutNamespaceRequest.namespace:type_name -> idemd.v1.Namespace
+	36, // 23: idemd.v1.PutNamespaceResponse.namespace:type_name -> idemd.v1.Namespace
+	37, // 24: idemd.v1.PlaceNamespaceRequest.placement:type_name -> idemd.v1.Placement
+	36, // 25: idemd.v1.PlaceNamespaceResponse.namespace:type_name -> idemd.v1.Namespace
+	38, // 26: idemd.v1.PlaceNamespaceResponse.now:type_name -> google.protobuf.Timestamp
+	38, // 27: idemd.v1.PlaceNamespaceResponse.in_force:type_name -> google.protobuf.Timestamp
+	13, // 28: idemd.v1.ExportRecordsResponse.records:type_name -> idemd.v1.MovedRecord
+	39, // 29: idemd.v1.MovedRecord.record:type_name -> idemd.v1.Record
+	40, // 30: idemd.v1.MovedRecord.events:type_name -> idemd.v1.Event
+	0,  // 31: idemd.v1.PeerService.Ping:input_type -> idemd.v1.PingRequest
+	2,  // 32: idemd.v1.PeerService.Forward:input_type -> idemd.v1.ForwardRequest
+	4,  // 33: idemd.v1.PeerService.GetPlacements:input_type -> idemd.v1.GetPlacementsRequest
+	7,  // 34: idemd.v1.PeerService.PutNamespace:input_type -> idemd.v1.PutNamespaceRequest
+	9,  // 35: idemd.v1.PeerService.PlaceNamespace:input_type -> idemd.v1.PlaceNamespaceRequest
+	11, // 36: idemd.v1.PeerService.ExportRecords:input_type -> idemd.v1.ExportRecordsRequest
+	14, // 37: idemd.v1.PeerService.ForgetRecords:input_type -> idemd.v1.ForgetRecordsRequest
+	1,  // 38: idemd.v1.PeerService.Ping:output_type -> idemd.v1.PingResponse
+	3,  // 39: idemd.v1.PeerService.Forward:output_type -> idemd.v1.ForwardResponse
+	5,  // 40: idemd.v1.PeerService.GetPlacements:output_type -> idemd.v1.GetPlacementsResponse
+	8,  // 41: idemd.v1.PeerService.PutNamespace:output_type -> idemd.v1.PutNamespaceResponse
+	10, // 42: idemd.v1.PeerService.PlaceNamespace:output_type -> idemd.v1.PlaceNamespaceResponse
+	12, // 43: idemd.v1.PeerService.ExportRecords:output_type -> idemd.v1.ExportRecordsResponse
+	15, // 44: idemd.v1.PeerService.ForgetRecords:output_type -> idemd.v1.ForgetRecordsResponse
+	38, // [38:45] is the sub-list for method output_type
+	31, // [31:38] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_idemd_v1_peer_proto_init() }
@@ -1502,6 +1540,7 @@ func file_idemd_v1_peer_proto_init() {
 		(*ForwardRequest_InspectRecord)(nil),
 		(*ForwardRequest_Resolve)(nil),
 		(*ForwardRequest_ForceRelease)(nil),
+		(*ForwardRequest_ImportOutcome)(nil),
 	}
 	file_idemd_v1_peer_proto_msgTypes[3].OneofWrappers = []any{
 		(*ForwardResponse_Claim)(nil),
@@ -1513,6 +1552,7 @@ func file_idemd_v1_peer_proto_init() {
 		(*ForwardResponse_InspectRecord)(nil),
 		(*ForwardResponse_Resolve)(nil),
 		(*ForwardResponse_ForceRelease)(nil),
+		(*ForwardResponse_ImportOutcome)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -193,6 +193,8 @@ const (
 	EventKind_EVENT_KIND_RESOLVED EventKind = 3
 	// An operator ended an attempt that held the key.
 	EventKind_EVENT_KIND_FORCE_RELEASED EventKind = 4
+	// An operator said what became of a key that the store had forgotten.
+	EventKind_EVENT_KIND_IMPORTED EventKind = 5
 )
 
 // Enum value maps for EventKind.
@@ -203,6 +205,7 @@ var (
 		2: "EVENT_KIND_LATE_OUTCOME",
 		3: "EVENT_KIND_RESOLVED",
 		4: "EVENT_KIND_FORCE_RELEASED",
+		5: "EVENT_KIND_IMPORTED",
 	}
 	EventKind_value = map[string]int32{
 		"EVENT_KIND_UNSPECIFIED":    0,
@@ -210,6 +213,7 @@ var (
 		"EVENT_KIND_LATE_OUTCOME":   2,
 		"EVENT_KIND_RESOLVED":       3,
 		"EVENT_KIND_FORCE_RELEASED": 4,
+		"EVENT_KIND_IMPORTED":       5,
 	}
 )
 
@@ -1120,13 +1124,14 @@ const file_idemd_v1_types_proto_rawDesc = "" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11STATE_IN_PROGRESS\x10\x01\x12\x13\n" +
 	"\x0fSTATE_COMPLETED\x10\x02\x12\x12\n" +
-	"\x0eSTATE_RELEASED\x10\x03*\x95\x01\n" +
+	"\x0eSTATE_RELEASED\x10\x03*\xae\x01\n" +
 	"\tEventKind\x12\x1a\n" +
 	"\x16EVENT_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13EVENT_KIND_TAKEOVER\x10\x01\x12\x1b\n" +
 	"\x17EVENT_KIND_LATE_OUTCOME\x10\x02\x12\x17\n" +
 	"\x13EVENT_KIND_RESOLVED\x10\x03\x12\x1d\n" +
-	"\x19EVENT_KIND_FORCE_RELEASED\x10\x04*m\n" +
+	"\x19EVENT_KIND_FORCE_RELEASED\x10\x04\x12\x17\n" +
+	"\x13EVENT_KIND_IMPORTED\x10\x05*m\n" +
 	"\tMovePhase\x12\x1a\n" +
 	"\x16MOVE_PHASE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11MOVE_PHASE_FROZEN\x10\x01\x12\x15\n" +

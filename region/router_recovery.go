@@ -1,0 +1,49 @@
+package region
+
+import (
+	"context"
+
+	pb "github.com/idemd/idemd/proto/idemd/v1"
+	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/storepb"
+)
+
+// ImportOutcome implements [store.Records].
+func (r *Router) ImportOutcome(ctx context.Context, req store.ImportRequest) (store.ImportAnswer, error) {
+	return route(ctx, r, importing, req)
+}
+
+// BeginRecovery implements [store.Recovery], for this region's store: it is a region's store
+// that is restored.
+func (r *Router) BeginRecovery(ctx context.Context, req store.BeginRecoveryRequest) (store.BegunRecovery, error) {
+	begun, err := r.local.BeginRecovery(ctx, req)
+	if err != nil {
+		return begun, err
+	}
+	return begun, r.region.refresh(ctx)
+}
+
+// LiftRecovery implements [store.Recovery], in this region's store.
+func (r *Router) LiftRecovery(ctx context.Context, req store.LiftRecoveryRequest) (store.Namespace, error) {
+	ns, err := r.local.LiftRecovery(ctx, req)
+	if err != nil {
+		return ns, err
+	}
+	return ns, r.region.refresh(ctx)
+}
+
+var importing = &operation[store.ImportRequest, store.ImportAnswer]{
+	method:   pb.AdminService_ImportOutcome_FullMethodName,
+	validate: func(r store.ImportRequest) error { return r.Validate() },
+	key:      func(r store.ImportRequest) store.Key { return r.Key },
+	by:       func(r store.ImportRequest, epoch int64) store.ImportRequest { r.Epoch = epoch; return r },
+	perform: func(ctx context.Context, b store.Backend, r store.ImportRequest) (store.ImportAnswer, error) {
+		return b.ImportOutcome(ctx, r)
+	},
+	write: func(m *pb.ForwardRequest, r store.ImportRequest) {
+		m.Operation = &pb.ForwardRequest_ImportOutcome{ImportOutcome: storepb.ImportRequestToProto(r)}
+	},
+	answer: func(m *pb.ForwardResponse) (store.ImportAnswer, error) {
+		return storepb.ImportAnswerFromProto(m.GetImportOutcome())
+	},
+}

@@ -1,0 +1,133 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "github.com/idemd/idemd/proto/idemd/v1"
+	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/storepb"
+)
+
+// BackupFunc makes a backup of the store in a new directory of the name, and says where that
+// is and of which instant it is. Its errors are told to the operator who asked.
+type BackupFunc func(ctx context.Context, name string) (directory string, at time.Time, err error)
+
+// Backup implements the AdminService.
+func (s *adminService) Backup(ctx context.Context, m *pb.BackupRequest) (*pb.BackupResponse, error) {
+	name := m.GetName()
+	switch {
+	case s.backup == nil:
+		return nil, store.Refuse(store.ErrInvalidArgument,
+			"this server makes no backups: of a database they are made with its own tools, and for an embedded store the server is started with --backup-root DIR")
+	case name == "" || len(name) > maxBackupName || strings.Trim(name, backupNameChars) != "" || strings.HasPrefix(name, "."):
+		return nil, store.Refuse(store.ErrInvalidArgument, fmt.Sprintf(
+			"the name of a backup is 1 to %d of a-z, A-Z, 0-9, '-', '_' and '.', not starting with '.'; it is a directory below the one that the server was given", maxBackupName))
+	}
+	directory, at, err := s.backup(ctx, name)
+	if err != nil {
+		return nil, store.Refuse(store.ErrInvalidArgument, err.Error())
+	}
+	return &pb.BackupResponse{Directory: directory, At: timestamppb.New(at)}, nil
+}
+
+const (
+	maxBackupName   = 128
+	backupNameChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
+)
+
+// BeginRecovery implements the AdminService.
+func (s *adminService) BeginRecovery(ctx context.Context, m *pb.BeginRecoveryRequest) (*pb.BeginRecoveryResponse, error) {
+	req, err := accept(s.metrics, opBeginRecovery, m, func(m *pb.BeginRecoveryRequest) (store.BeginRecoveryRequest, error) {
+		req, err := storepb.BeginRecoveryRequestFromProto(m)
+		req.Actor = actorOf(ctx, req.Actor)
+		return req, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	begun, err := s.backend.BeginRecovery(ctx, req)
+	if err == nil {
+		err = awaitForce(ctx, begun)
+	}
+	return respond(begun, err, storepb.BegunRecoveryToProto)
+}
+
+// awaitForce returns once a recovery that has begun is in force.
+func awaitForce(ctx context.Context, begun store.BegunRecovery) error {
+	timer := time.NewTimer(begun.InForce.Sub(begun.Now))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// LiftRecovery implements the AdminService.
+func (s *adminService) LiftRecovery(ctx context.Context, m *pb.LiftRecoveryRequest) (*pb.LiftRecoveryResponse, error) {
+	req, err := accept(s.metrics, opLiftRecovery, m, func(m *pb.LiftRecoveryRequest) (store.LiftRecoveryRequest, error) {
+		req, err := storepb.LiftRecoveryRequestFromProto(m)
+		req.Actor = actorOf(ctx, req.Actor)
+		return req, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	ns, err := s.backend.LiftRecovery(ctx, req)
+	return respond(ns, err, func(ns store.Namespace) *pb.LiftRecoveryResponse {
+		return &pb.LiftRecoveryResponse{Namespace: storepb.NamespaceToProto(ns)}
+	})
+}
+
+// ImportOutcome implements the AdminService.
+func (s *adminService) ImportOutcome(ctx context.Context, m *pb.ImportOutcomeRequest) (*pb.ImportOutcomeResponse, error) {
+	req, err := accept(s.metrics, opImportOutcome, m, func(m *pb.ImportOutcomeRequest) (store.ImportRequest, error) {
+		req, err := storepb.ImportRequestFromProto(m)
+		req.Actor = actorOf(ctx, req.Actor)
+		return req, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	answer, err := s.backend.ImportOutcome(ctx, req)
+	return respond(answer, err, storepb.ImportAnswerToProto)
+}
+
+// ImportOutcome implements [store.Records].
+func (a *asking) ImportOutcome(ctx context.Context, req store.ImportRequest) (store.ImportAnswer, error) {
+	return askFor(ctx, a, opImportOutcome, req, a.Backend.ImportOutcome)
+}
+
+// BeginRecovery implements [store.Recovery].
+func (a *asking) BeginRecovery(ctx context.Context, req store.BeginRecoveryRequest) (store.BegunRecovery, error) {
+	return askFor(ctx, a, opBeginRecovery, req, a.Backend.BeginRecovery)
+}
+
+// LiftRecovery implements [store.Recovery].
+func (a *asking) LiftRecovery(ctx context.Context, req store.LiftRecoveryRequest) (store.Namespace, error) {
+	return askFor(ctx, a, opLiftRecovery, req, a.Backend.LiftRecovery)
+}
+
+func (c *counted) ImportOutcome(ctx context.Context, req store.ImportRequest) (store.ImportAnswer, error) {
+	answer, err := c.Backend.ImportOutcome(ctx, req)
+	c.metrics.done(opImportOutcome, req.Key.Namespace, err)
+	return answer, err
+}
+
+func (c *counted) BeginRecovery(ctx context.Context, req store.BeginRecoveryRequest) (store.BegunRecovery, error) {
+	begun, err := c.Backend.BeginRecovery(ctx, req)
+	c.metrics.done(opBeginRecovery, "", err)
+	return begun, err
+}
+
+func (c *counted) LiftRecovery(ctx context.Context, req store.LiftRecoveryRequest) (store.Namespace, error) {
+	ns, err := c.Backend.LiftRecovery(ctx, req)
+	c.metrics.done(opLiftRecovery, req.Target(), err)
+	return ns, err
+}

@@ -1,0 +1,290 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// A store that was restored, or that follows an asynchronous copy after a failover, has
+// forgotten what was done last. Its recovery begins with a floor: keys that may have been
+// forgotten are refused. Operators then import what they find out about single keys, and
+// lift the floor of a namespace when nothing from before it can come any more.
+
+// Recovery is the operator's way back from a store that has forgotten something. Errors and
+// durability are as for [Store].
+type Recovery interface {
+	// BeginRecovery sets the recovery floor of every namespace, and of those created later, to
+	// the store's present. A floor is never lowered.
+	BeginRecovery(ctx context.Context, req BeginRecoveryRequest) (BegunRecovery, error)
+	// LiftRecovery takes the recovery floor off a namespace. Where none stands, nothing is done.
+	LiftRecovery(ctx context.Context, req LiftRecoveryRequest) (Namespace, error)
+}
+
+// BeginRecoveryRequest says what was lost.
+type BeginRecoveryRequest struct {
+	// CompleteUntil is up to when the store knows every key: the time of the backup, or of the
+	// last transaction that was copied. It is kept, for whoever finds out about the keys since.
+	CompleteUntil time.Time
+	Actor         string
+	Reason        string // 1 to 1024 bytes
+}
+
+// BegunRecovery is what BeginRecovery did.
+type BegunRecovery struct {
+	Namespaces []Namespace // all, by name
+	// Now is the store's clock. From InForce on, which may be later, no process that serves
+	// the store grants by what was before.
+	Now, InForce time.Time
+}
+
+// LiftRecoveryRequest says whose floor is lifted.
+type LiftRecoveryRequest struct {
+	Namespace string
+	// ForNew lifts the floor that namespaces created from now on begin with. The Namespace is
+	// empty then, and none that exists changes.
+	ForNew bool
+	Actor  string
+	Reason string // 1 to 1024 bytes
+}
+
+// ImportRequest says what became of a key, of which the store knows nothing.
+type ImportRequest struct {
+	Key Key
+	// Fingerprint is that of the request that was carried out. AnyFingerprint, with an empty
+	// one, says that it is not known: then repeats are marked as incomparable.
+	Fingerprint    Fingerprint
+	AnyFingerprint bool
+	// Outcome answers repeats from now on. Nil: nothing happened, and the key may be claimed.
+	Outcome *Outcome
+	// CompletedAt is when it was carried out; retention counts from then. Zero: now.
+	CompletedAt time.Time
+	Actor       string
+	Reason      string // 1 to 1024 bytes
+	Epoch       int64  // as in ClaimRequest
+}
+
+// ImportAnswer is what an import did. A key that is known is never changed by it.
+type ImportAnswer struct {
+	// Record is what the store has now.
+	Record *Record
+	// Imported says that it comes from this request, Same that the store had the same before.
+	// If it is neither, the store knew something else.
+	Imported, Same bool
+}
+
+// RecoveryKind says what a [RecoveryStep] did.
+type RecoveryKind uint8
+
+// The kinds of steps.
+const (
+	RecoveryBegun RecoveryKind = iota + 1
+	RecoveryLifted
+)
+
+// RecoveryStep is what was done about the recovery floor of a namespace.
+type RecoveryStep struct {
+	At   time.Time
+	Kind RecoveryKind
+	// Floor is the one that stands since, or that was lifted.
+	Floor time.Time
+	// CompleteUntil is up to when the store knew every key. See [BeginRecoveryRequest].
+	CompleteUntil time.Time
+	Actor, Reason string
+}
+
+// maxFloorAge is after what time a floor concerns no namespace that is created: what one of the
+// same name had forgotten has expired by then.
+const maxFloorAge = 35*24*time.Hour + MaxLease
+
+// BeginRecovery returns the namespace with the floor at now. Beginning again, without a lift in
+// between, for the same instant replaces the step: a start was interrupted.
+func (n Namespace) BeginRecovery(req BeginRecoveryRequest, now time.Time) Namespace {
+	n.RecoveryFloor = later(n.RecoveryFloor, now)
+	if n.Name == DefaultNamespace {
+		n.FloorForNew = later(n.FloorForNew, now)
+	}
+	step := RecoveryStep{At: now, Kind: RecoveryBegun, Floor: n.RecoveryFloor,
+		CompleteUntil: req.CompleteUntil.UTC().Truncate(time.Microsecond), Actor: req.Actor, Reason: req.Reason}
+	if last := len(n.Recovery) - 1; last >= 0 && n.Recovery[last].Kind == RecoveryBegun && n.Recovery[last].CompleteUntil.Equal(step.CompleteUntil) {
+		n.Recovery = n.Recovery[:last:last]
+	}
+	return n.withStep(step)
+}
+
+// LiftRecovery returns the namespace without the floor that the request is about. For those
+// created later that is the default namespace's.
+func (n Namespace) LiftRecovery(req LiftRecoveryRequest, now time.Time) Namespace {
+	floor := &n.RecoveryFloor
+	if req.ForNew {
+		floor = &n.FloorForNew
+	}
+	if floor.IsZero() {
+		return n
+	}
+	step := RecoveryStep{At: now, Kind: RecoveryLifted, Floor: *floor, Actor: req.Actor, Reason: req.Reason}
+	*floor = time.Time{}
+	return n.withStep(step)
+}
+
+func (n Namespace) withStep(step RecoveryStep) Namespace {
+	drop := max(len(n.Recovery)+1-MaxRecoverySteps, 0)
+	n.Recovery = append(n.Recovery[drop:len(n.Recovery):len(n.Recovery)], step)
+	return n
+}
+
+// Create returns the namespace as a store that has none of its name makes it at now. One that
+// was lost may have had that name: it begins with the floor that the default namespace has for
+// it.
+func (n Namespace) Create(def *Namespace, now time.Time) Namespace {
+	n.CreatedAt, n.UpdatedAt, n.PastRetentions, n.Placement = now, now, nil, Placement{}
+	n.FloorForNew, n.Recovery = time.Time{}, nil
+	if def == nil || def.FloorForNew.IsZero() || now.Sub(def.FloorForNew) > maxFloorAge {
+		return n
+	}
+	n.RecoveryFloor = later(n.RecoveryFloor, def.FloorForNew)
+	for i := len(def.Recovery) - 1; i >= 0; i-- {
+		if step := def.Recovery[i]; step.Kind == RecoveryBegun {
+			n.Recovery = []RecoveryStep{step}
+			break
+		}
+	}
+	return n
+}
+
+// Validate checks what can be checked without the store's clock.
+func (r *BeginRecoveryRequest) Validate() error {
+	var until error
+	if r.CompleteUntil.IsZero() {
+		until = invalid("the instant is missing up to which the store knows every key")
+	}
+	return firstError(until, validateIntentTime(r.CompleteUntil), validateForced(r.Actor, r.Reason))
+}
+
+// Check refuses an instant that has not come.
+func (r *BeginRecoveryRequest) Check(now time.Time) error {
+	if r.CompleteUntil.After(now) {
+		return invalid("the store cannot know every key up to %s: it is %s here",
+			r.CompleteUntil.UTC().Format(time.RFC3339Nano), now.Format(time.RFC3339Nano))
+	}
+	return nil
+}
+
+// Validate checks the request.
+func (r *LiftRecoveryRequest) Validate() error {
+	var name error
+	switch {
+	case !r.ForNew:
+		name = ValidateNamespaceName(r.Namespace)
+	case r.Namespace != "":
+		name = invalid("namespace %q is named, and also those that are created later; lift one floor at a time", r.Namespace)
+	}
+	return firstError(name, validateForced(r.Actor, r.Reason))
+}
+
+// Target is the namespace in which the floor is kept.
+func (r *LiftRecoveryRequest) Target() string {
+	if r.ForNew {
+		return DefaultNamespace
+	}
+	return r.Namespace
+}
+
+// Validate checks what can be checked without the namespace.
+func (r *ImportRequest) Validate() error {
+	var outcome, fingerprint, at error
+	if r.Outcome != nil {
+		outcome = validateOutcome(r.Outcome)
+	}
+	if r.AnyFingerprint && r.Fingerprint != (Fingerprint{}) {
+		fingerprint = invalid("a fingerprint is given, and also that it is not known; give one of them")
+	}
+	if r.Outcome == nil && !r.CompletedAt.IsZero() {
+		at = invalid("a completion is given of what did not happen")
+	}
+	return firstError(r.Key.Validate(), r.Fingerprint.validate(), fingerprint, outcome, at,
+		validateIntentTime(r.CompletedAt), validateForced(r.Actor, r.Reason))
+}
+
+// DecideImport is the table's Import. For old see [DecideClaim].
+func DecideImport(old *Record, ns *Namespace, req ImportRequest, now time.Time) (answer ImportAnswer, change Change, err error) {
+	change, err = operate(ns, req.Epoch, func() (Change, error) {
+		answer, change, err = decideImport(old, ns, req, now)
+		return change, err
+	})
+	return answer, change, err
+}
+
+func decideImport(old *Record, ns *Namespace, req ImportRequest, now time.Time) (ImportAnswer, Change, error) {
+	if err := ns.checkImportRequest(&req, now); err != nil {
+		return ImportAnswer{}, Change{}, err
+	}
+	rec := live(old, now)
+	if rec != nil && !(rec.State == StateReleased && ns.mayHaveForgotten(rec.knownSince(), time.Time{})) {
+		return ImportAnswer{Record: rec, Same: rec.is(&req)}, Change{}, nil
+	}
+	next := &Record{
+		Key: req.Key, Fence: nextFence(old, now), AttemptNumber: 1, GrantedAt: now, LeaseEnd: now, AttemptLimit: now,
+		LapsePolicy: ns.LapsePolicy, Retention: ns.Retention,
+	}
+	if rec != nil {
+		next = rec.endAttempt(now)
+	}
+	next.Fingerprint = req.Fingerprint
+	if req.AnyFingerprint {
+		next.Fingerprint = UnknownFingerprint
+	}
+	if req.Outcome == nil {
+		next.end(StateReleased, now)
+	} else {
+		next.complete(req.Outcome, req.Outcome.Digest(), req.completedAt(now))
+	}
+	event := &Event{At: now, Kind: EventImported, NewFence: next.Fence, Actor: req.Actor, Reason: req.Reason}
+	if rec != nil {
+		event.Fence, event.AttemptNumber = rec.Fence, rec.AttemptNumber
+	}
+	return ImportAnswer{Record: next, Imported: true}, Change{Record: next, Event: event}, nil
+}
+
+// checkImportRequest refuses what the namespace could not have had.
+func (n *Namespace) checkImportRequest(req *ImportRequest, now time.Time) error {
+	if err := n.checkEntity(req.Key); err != nil || req.Outcome == nil {
+		return err
+	}
+	if err := n.checkOutcome(req.Outcome); err != nil {
+		return err
+	}
+	at := req.completedAt(now)
+	switch {
+	case at.After(now):
+		return invalid("completed at %s is in the future; it is %s here", at.Format(time.RFC3339Nano), now.Format(time.RFC3339Nano))
+	case !now.Before(at.Add(n.Retention)):
+		return Refuse(ErrKeyExpired, fmt.Sprintf("it was completed at %s and outcomes are kept for %v: repeats are not answered any more",
+			at.Format(time.RFC3339), n.Retention))
+	}
+	return nil
+}
+
+func (r *ImportRequest) completedAt(now time.Time) time.Time {
+	if r.CompletedAt.IsZero() {
+		return now
+	}
+	return r.CompletedAt.UTC().Truncate(time.Microsecond)
+}
+
+// is reports whether the record says what the request says.
+func (r *Record) is(req *ImportRequest) bool {
+	if req.Outcome == nil {
+		return r.State == StateReleased
+	}
+	return r.State == StateCompleted && r.OutcomeDigest == req.Outcome.Digest()
+}
+
+// knownSince is until when the record tells what became of its key: up to its grant, or, if an
+// operator settled it, up to that.
+func (r *Record) knownSince() time.Time {
+	if r.AttemptID == "" {
+		return r.EndedAt
+	}
+	return r.GrantedAt
+}
