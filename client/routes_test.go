@@ -33,6 +33,32 @@ func TestGoesToTheHome(t *testing.T) {
 	})
 }
 
+// Every operation on a key goes to its home, and every answer says who gave it.
+func TestEveryOperationGoesHome(t *testing.T) {
+	among(t, func(w *world) {
+		w.learnt("us")
+		w.claims("us", "us") // in a session from the second one on
+		w.take()
+		k := store.Key{Namespace: key.Namespace, ID: "order", Entity: "us"}
+		for range 2 {
+			claim, err1 := w.client.Claim(w.Context(), store.ClaimRequest{Key: k, AttemptID: "a"})
+			renew, err2 := w.client.Renew(w.Context(), store.RenewRequest{Key: k, AttemptID: "a", Fence: 7})
+			complete, err3 := w.client.Complete(w.Context(), store.CompleteRequest{Key: k, AttemptID: "a", Fence: 7, Outcome: &store.Outcome{}})
+			release, err4 := w.client.Release(w.Context(), store.ReleaseRequest{Key: k, AttemptID: "a", Fence: 7, Effect: store.EffectNone})
+			lookup, err5 := w.client.Lookup(w.Context(), store.LookupRequest{Key: k})
+			if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
+				w.Fatal(err)
+			}
+			for _, got := range []store.Served{claim.Served, renew.Served, complete.Served, release.Served, lookup.Served} {
+				if want := (store.Served{Home: "us", Epoch: 1}); got != want {
+					w.Errorf("served by %+v, want %+v", got, want)
+				}
+			}
+		}
+		w.were("asked", map[string]tally{"us": {own: 10}})
+	})
+}
+
 func TestSpreadKeysGoHome(t *testing.T) {
 	among(t, func(w *world) {
 		w.with(func() { w.placement.Rule = "spread ap eu us" })

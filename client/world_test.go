@@ -180,11 +180,16 @@ func (w *world) with(change func()) {
 // Claim implements the service.
 func (r *fakeRegion) Claim(ctx context.Context, m *pb.ClaimRequest) (*pb.ClaimResponse, error) {
 	r.note(ctx)
-	response, err := r.claim(m)
+	served, err := r.serve(m.GetKey())
 	if r.isHanging() {
 		<-ctx.Done()
 	}
-	return response, err
+	if err != nil {
+		return nil, err
+	}
+	response := granted(m)
+	response.Served = served
+	return response, nil
 }
 
 func (r *fakeRegion) isHanging() bool {
@@ -199,15 +204,15 @@ func (r *fakeRegion) note(ctx context.Context) {
 	r.tokens = append(r.tokens, metadata.ValueFromIncomingContext(ctx, "authorization")...)
 }
 
-// claim grants, here or elsewhere.
-func (r *fakeRegion) claim(m *pb.ClaimRequest) (*pb.ClaimResponse, error) {
+// serve says by whom an operation is answered.
+func (r *fakeRegion) serve(key *pb.Key) (*pb.Served, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	rule, err := placement.ParseRule(r.placement.GetRule())
 	if err != nil {
 		rule, _ = placement.ParseRule("fixed us")
 	}
-	home := rule.Home(storepb.KeyFromProto(m.GetKey()))
+	home := rule.Home(storepb.KeyFromProto(key))
 	switch {
 	case r.refusal != nil:
 		r.seen.refused++
@@ -220,11 +225,10 @@ func (r *fakeRegion) claim(m *pb.ClaimRequest) (*pb.ClaimResponse, error) {
 	default:
 		r.seen.own++
 	}
-	response := granted(m)
-	if !r.unplaced {
-		response.Served = &pb.Served{HomeRegion: home, Forwarded: home != r.name, Epoch: r.placement.GetEpoch()}
+	if r.unplaced {
+		return nil, nil
 	}
-	return response, nil
+	return &pb.Served{HomeRegion: home, Forwarded: home != r.name, Epoch: r.placement.GetEpoch()}, nil
 }
 
 // Session implements the service.
@@ -243,14 +247,7 @@ func (r *fakeRegion) Session(stream pb.IdempotencyService_SessionServer) error {
 		}
 		out := &pb.SessionResponse{}
 		for _, o := range m.GetOperations() {
-			answer := &pb.SessionAnswer{Id: o.GetId()}
-			if response, err := r.claim(o.GetClaim()); err != nil {
-				text, _ := proto.Marshal(status.Convert(err).Proto())
-				answer.Result = &pb.SessionAnswer_Status{Status: text}
-			} else {
-				answer.Result = &pb.SessionAnswer_Claim{Claim: response}
-			}
-			out.Answers = append(out.Answers, answer)
+			out.Answers = append(out.Answers, r.answer(o))
 		}
 		if r.isHanging() {
 			<-stream.Context().Done()
@@ -260,6 +257,35 @@ func (r *fakeRegion) Session(stream pb.IdempotencyService_SessionServer) error {
 		}
 	}
 }
+
+func (r *fakeRegion) answer(o *pb.SessionOperation) *pb.SessionAnswer {
+	request := o.ProtoReflect().Get(o.ProtoReflect().WhichOneof(requestOneof)).Message().Interface().(interface{ GetKey() *pb.Key })
+	served, err := r.serve(request.GetKey())
+	answer := &pb.SessionAnswer{Id: o.GetId()}
+	if err != nil {
+		text, _ := proto.Marshal(status.Convert(err).Proto())
+		answer.Result = &pb.SessionAnswer_Status{Status: text}
+		return answer
+	}
+	switch m := o.GetRequest().(type) {
+	case *pb.SessionOperation_Claim:
+		response := granted(m.Claim)
+		response.Served = served
+		answer.Result = &pb.SessionAnswer_Claim{Claim: response}
+	case *pb.SessionOperation_Renew:
+		answer.Result = &pb.SessionAnswer_Renew{Renew: &pb.RenewResponse{Served: served}}
+	case *pb.SessionOperation_Complete:
+		answer.Result = &pb.SessionAnswer_Complete{Complete: &pb.CompleteResponse{Served: served}}
+	case *pb.SessionOperation_Release:
+		answer.Result = &pb.SessionAnswer_Release{Release: &pb.ReleaseResponse{State: pb.State_STATE_RELEASED, Served: served}}
+	case *pb.SessionOperation_Lookup:
+		answer.Result = &pb.SessionAnswer_Lookup{Lookup: &pb.LookupResponse{State: pb.State_STATE_IN_PROGRESS, Served: served}}
+	}
+	return answer
+}
+
+// requestOneof is what a session carries for its callers.
+var requestOneof = (&pb.SessionOperation{}).ProtoReflect().Descriptor().Oneofs().ByName("request")
 
 // GetTopology implements the service.
 func (r *fakeRegion) GetTopology(context.Context, *pb.GetTopologyRequest) (*pb.GetTopologyResponse, error) {
