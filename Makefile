@@ -42,7 +42,7 @@ seeded: postgres ## Check that the tests catch the bugs seeded behind build tags
 	.ci/seeded
 
 .PHONY: bench
-bench: ## Compare idemd with a bare gRPC server, on this machine (2.5 minutes)
+bench: ## Compare idemd with a bare gRPC server, on this machine (5 minutes)
 	go run ./cmd/idemd bench
 
 .PHONY: lint

@@ -21,7 +21,7 @@ type benchCmd struct {
 	// A variable of its own: nobody means to load the server that IDEMD_ADDR names.
 	Addr         string   `env:"IDEMD_BENCH_ADDR" placeholder:"HOST:PORT" help:"Measure this server instead of one that is started for it. Its keys stay until their retention ends."`
 	Namespace    string   `default:"default" help:"Namespace of the keys (${default})."`
-	Ops          []string `default:"claim,pair,replay,wait,client-claim,client-pair,client-replay,guarded,guarded-replay" help:"What to measure: claim, pair (claim and complete), replay (claim of a completed key), wait (pair, and a claim that waits for it), client-claim, client-pair and client-replay (the same by the Go client), guarded (call of a guarded method that does nothing), guarded-replay (repeat of such a call) (${default})."`
+	Ops          []string `default:"claim,pair,replay,wait,client-claim,client-pair,client-replay,guarded,guarded-replay,forwarded" help:"What to measure: claim, pair (claim and complete), replay (claim of a completed key), wait (pair, and a claim that waits for it), client-claim, client-pair and client-replay (the same by the Go client), guarded (call of a guarded method that does nothing), guarded-replay (repeat of such a call), forwarded (replay that one region sends on to another) (${default})."`
 	Concurrency  []int    `default:"64,256" help:"How many callers at once, for each of these (${default})."`
 	Duration     span     `default:"1s" help:"Length of a round, on the bare server and on idemd each (${default})."`
 	Rounds       int      `default:"5" help:"Rounds; the ratio is the median of theirs (${default})."`
@@ -33,7 +33,7 @@ type benchCmd struct {
 
 // Help is called by kong.
 func (c *benchCmd) Help() string {
-	return "It takes about 2 × (1 + ops × concurrencies) × (1 + rounds) × duration: as it is, two and a half minutes. Interrupted, it shows what was measured until then."
+	return "It takes about 2 × (4 + ops × concurrencies) × (1 + rounds) × duration: as it is, five minutes. Interrupted, it shows what was measured until then."
 }
 
 // Validate is called by kong.
@@ -57,7 +57,8 @@ type benchReport struct {
 	Target string `json:"target"`
 	// SyncP50 is the median of a sync of 512 bytes in the data directory.
 	SyncP50 float64 `json:"fdatasync_p50_us"`
-	// Lone is a claim by a single caller, who has nobody to share a sync with.
+	// Lone is a claim by a single caller, who has nobody to share a sync with; last one that is
+	// forwarded, if that is measured.
 	Lone []bench.Row `json:"lone_claim"`
 	Rows []bench.Row `json:"rows"`
 }
@@ -106,6 +107,9 @@ func (c *benchCmd) Run(s *session) (err error) {
 func (c *benchCmd) measure(s *session, o bench.Options, report *benchReport) (err error) {
 	lone, all := o, o
 	lone.Ops, lone.Callers = []string{"claim", "client-claim", "bare-sync"}, []int{1}
+	if o.Near != "" {
+		lone.Ops = append(lone.Ops, forwardedOp)
+	}
 	all.Ops, all.Callers = c.Ops, c.Concurrency
 	fmt.Fprintf(s.stderr, "this takes about %.0f s\n", (lone.Takes() + all.Takes()).Seconds())
 
@@ -140,6 +144,9 @@ func (c *benchCmd) startServers(s *session, o *bench.Options, dir string) (err e
 	}
 	if slices.ContainsFunc(c.Ops, func(op string) bool { return strings.HasPrefix(op, "guarded") }) {
 		o.Guarded, err = c.startServer(s, o, "guarded", "--addr="+o.Addr, "--namespace="+o.Namespace, fmt.Sprint("--conns=", o.Conns))
+	}
+	if err == nil && slices.Contains(c.Ops, forwardedOp) {
+		err = c.startRegions(s, o, dir)
 	}
 	return err
 }
@@ -176,6 +183,9 @@ func benchError(o *bench.Options, err error) error {
 	return asked.explain(refused.GRPCStatus().Err(), o.Duration)
 }
 
+// forwardedOp is what needs regions.
+const forwardedOp = "forwarded"
+
 // benchColumns are as wide as what they hold: rows are shown before the next are known.
 const benchColumns = "%-21s  %7s  %6s  %9s  %9s  %7s  %8s  %8s\n"
 
@@ -202,6 +212,7 @@ func benchText(p *page, r *benchReport) {
 	p.line("bare (X): the same messages as in X, answered from memory by a gRPC server; one op is one call")
 	p.line("of bare: ops/s × calls per op ÷ bare calls/s, the median over the rounds; so a pair is held against half the bare rate, a wait against a third; ops/s are medians of their own, so their quotient is not quite that ratio")
 	p.line("guarded: a call of a gRPC server with a guard in front, which asks idemd twice, and once for a replay; held against bare calls of the same server without it")
+	p.line("forwarded: a replay that one idemd sends on to another, its home; held against calls that a bare server sends on to another")
 	p.line("cpu/op: user and system time of caller and server together")
 	if len(r.Lone) == 0 { // interrupted before
 		return
@@ -213,5 +224,9 @@ func benchText(p *page, r *benchReport) {
 		bare, lone := r.Lone[2*i], r.Lone[2*i+1]
 		p.line("%s: p50 %.0f µs = bare %.0f µs + %.1f × fdatasync (p50 %.0f µs)",
 			what, lone.P50, bare.P50, (lone.P50-bare.P50)/r.SyncP50, r.SyncP50)
+	}
+	if n := len(r.Lone); r.Lone[n-1].Op == forwardedOp {
+		bare, lone := r.Lone[n-2], r.Lone[n-1]
+		p.line("lone forwarded replay: p50 %.0f µs = %.2f × bare %.0f µs", lone.P50, lone.P50/bare.P50, bare.P50)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 
 	"github.com/idemd/idemd/cmd/idemd/internal/bench"
@@ -8,10 +9,12 @@ import (
 
 // benchServerCmd is one of the servers that bench starts, in a process of its own.
 type benchServerCmd struct {
-	Kind         string `arg:"" enum:"idemd,bare,guarded"`
+	Kind         string `arg:"" enum:"idemd,bare,relay,guarded"`
 	DataDir      string
 	SyncFile     string
-	Addr         string
+	Addr         string // of the server that is asked by this one; of idemd, its own
+	Region       string
+	Topology     string
 	Namespace    string
 	Conns        int
 	OutcomeBytes int
@@ -26,6 +29,8 @@ func (c *benchServerCmd) Run(s *session) error {
 		return c.serve(s, func() (string, func(), error) {
 			return bench.StartGuarded(&bench.Options{Addr: c.Addr, Namespace: c.Namespace, Conns: c.Conns, OutcomeBytes: c.OutcomeBytes})
 		})
+	case "relay":
+		return c.serve(s, func() (string, func(), error) { return bench.StartRelay(c.Addr) })
 	default:
 		return c.serve(s, func() (string, func(), error) { return bench.StartBare(c.OutcomeBytes, c.SyncFile) })
 	}
@@ -42,7 +47,9 @@ func (c *benchServerCmd) serve(s *session, start func() (addr string, stop func(
 
 // serveIdemd does what serve does.
 func (c *benchServerCmd) serveIdemd(s *session) error {
-	n, err := startNode(s, &serveCmd{GrpcAddr: "127.0.0.1:0", DataDir: &c.DataDir, LogLevel: "error"})
+	serve := &serveCmd{GrpcAddr: cmp.Or(c.Addr, "127.0.0.1:0"), DataDir: &c.DataDir, LogLevel: "error"}
+	serve.Region, serve.Topology = c.Region, c.Topology
+	n, err := startNode(s, serve)
 	if err != nil {
 		return err
 	}

@@ -26,10 +26,10 @@ func TestBench(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.stdout), &report); err != nil {
 		t.Fatalf("%v in %s", err, r.stdout)
 	}
-	if len(report.Lone) != 6 || len(report.Rows) != 2*2*len(bench.OpNames) || report.SyncP50 <= 0 {
+	if len(report.Lone) != 8 || len(report.Rows) != 2*2*len(bench.OpNames) || report.SyncP50 <= 0 {
 		t.Fatalf("report: %+v", report)
 	}
-	calls := map[string]int{"bare": 1, "claim": 1, "pair": 2, "replay": 1, "wait": 3, "client-claim": 1, "client-pair": 2, "client-replay": 1, "bare-sync": 1, "guarded": 2, "guarded-replay": 1}
+	calls := map[string]int{"bare": 1, "claim": 1, "pair": 2, "replay": 1, "wait": 3, "client-claim": 1, "client-pair": 2, "client-replay": 1, "bare-sync": 1, "guarded": 2, "guarded-replay": 1, "forwarded": 1}
 	for i, row := range report.Rows {
 		op, callers := bench.OpNames[i/4], []int{2, 5}[i/2%2]
 		if i%2 == 0 && (row.Op != "bare" || row.Of != op || row.RatioToBare != 1) || i%2 == 1 && row.Op != op {
@@ -78,6 +78,16 @@ func TestBenchText(t *testing.T) {
 	}
 }
 
+// TestBenchForwarded checks that it says what a detour costs.
+func TestBenchForwarded(t *testing.T) {
+	r := run(t, benchArgs(t.TempDir(), "--ops=forwarded")...)
+	for _, want := range []string{"bare (forwarded) ", "\nforwarded ", "lone forwarded replay: p50 "} {
+		if r.code != exitOK || !strings.Contains(r.stdout, want) {
+			t.Errorf("exit code %d, no %q in\n%s%s", r.code, want, r.stdout, r.stderr)
+		}
+	}
+}
+
 // TestBenchInterrupted checks that what was measured is not lost.
 func TestBenchInterrupted(t *testing.T) {
 	exe, err := binary()
@@ -117,7 +127,7 @@ func (f writerFunc) Write(text []byte) (int, error) { return f(text) }
 func TestBenchOfNoServer(t *testing.T) {
 	addr := freeAddr(t)
 	r := run(t, benchArgs(t.TempDir(), "--addr="+addr)...)
-	_, line, _ := strings.Cut(r.stderr, "1 of 21: claim, 1 callers\n") // after the progress
+	_, line, _ := strings.Cut(r.stderr, "1 of 24: claim, 1 callers\n") // after the progress
 	if r.code != exitNoAnswer || strings.Count(line, addr) != 1 || strings.Count(line, "\n") != 1 || strings.Contains(line, "code =") {
 		t.Errorf("exit code %d, %q", r.code, r.stderr)
 	}

@@ -21,7 +21,8 @@ type bareServer struct {
 
 	granted, completed *idemdv1.ClaimResponse
 	done               *idemdv1.CompleteResponse
-	log                *syncLog // for the claims that ask for a sync
+	log                *syncLog                         // for the claims that ask for a sync
+	next               idemdv1.IdempotencyServiceClient // if not nil, it is asked instead
 }
 
 // StartBare starts a bare server on a free port, with a file for what it is asked to sync.
@@ -36,6 +37,22 @@ func StartBare(outcomeBytes int, logFile string) (addr string, stop func(), err 
 	}
 	s.log = log
 	return s.addr, s.stop, nil
+}
+
+// StartRelay starts a bare server on a free port that sends each claim on to another one, by a
+// call: what it costs at least to forward.
+func StartRelay(next string) (addr string, stop func(), err error) {
+	to, err := dial(next, 1)
+	if err != nil {
+		return "", nil, err
+	}
+	s, err := startBare(0)
+	if err != nil {
+		to.close()
+		return "", nil, err
+	}
+	s.next = to.ask(0, false)
+	return s.addr, func() { s.stop(); to.close() }, nil
 }
 
 func startBare(outcomeBytes int, options ...grpc.ServerOption) (*bareServer, error) {
@@ -68,7 +85,10 @@ func (s *bareServer) stop() { s.grpc.Stop() }
 
 // Claim answers completed to the attempts that expect it (see askCompleted), and syncs a
 // write first for those that want it.
-func (s *bareServer) Claim(_ context.Context, req *idemdv1.ClaimRequest) (*idemdv1.ClaimResponse, error) {
+func (s *bareServer) Claim(ctx context.Context, req *idemdv1.ClaimRequest) (*idemdv1.ClaimResponse, error) {
+	if s.next != nil {
+		return s.next.Claim(ctx, req)
+	}
 	switch id := req.GetAttemptId(); {
 	case len(id) > 0 && id[0] == 'w':
 		return s.completed, nil

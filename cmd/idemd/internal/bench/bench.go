@@ -23,6 +23,7 @@ import (
 
 	"github.com/idemd/idemd/client"
 	idemdv1 "github.com/idemd/idemd/proto/idemd/v1"
+	"github.com/idemd/idemd/store"
 )
 
 // Options says what to measure.
@@ -30,7 +31,10 @@ type Options struct {
 	// Addr is where idemd listens, Bare where the bare server does, and Guarded where one
 	// with a guard that asks idemd does; it is empty if no guarded operation is measured.
 	Addr, Bare, Guarded string
-	// Namespace receives the keys.
+	// Near is where an idemd listens that sends what it is asked on to another one's region, and
+	// Relay where a bare server does so; empty if no forwarded operation is measured.
+	Near, Relay string
+	// Namespace receives the keys, but for those of forwarded operations, which go to "default".
 	Namespace string
 	// Ops are names of operations, see [OpNames]; Callers are how many call at once.
 	Ops     []string
@@ -84,7 +88,7 @@ type Row struct {
 // was measured before.
 func Run(ctx context.Context, o Options) ([]Row, error) {
 	sides := map[string]*side{}
-	for _, addr := range []string{o.Addr, o.Bare, o.Guarded} {
+	for _, addr := range []string{o.Addr, o.Bare, o.Guarded, o.Near, o.Relay} {
 		if addr == "" {
 			continue
 		}
@@ -102,6 +106,8 @@ func Run(ctx context.Context, o Options) ([]Row, error) {
 			switch {
 			case c.op.guarded:
 				c.idemd = sides[o.Guarded]
+			case c.op.forwarded:
+				c.Namespace, c.idemd, c.bare = store.DefaultNamespace, sides[o.Near], sides[o.Relay]
 			case c.op.onBare:
 				c.idemd = c.bare
 			}

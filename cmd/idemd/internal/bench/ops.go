@@ -24,6 +24,9 @@ type op struct {
 	onBare bool
 	// guarded says that run calls a guarded server, which calls idemd.
 	guarded bool
+	// forwarded says that run asks an idemd which sends the call on to another one, and
+	// bareCall a bare server that does.
+	forwarded bool
 	// prepare makes a worker ready for idemd, before anything is timed.
 	prepare func(context.Context, *worker) error
 	// run does the operation once on idemd.
@@ -34,7 +37,7 @@ type op struct {
 }
 
 // OpNames are the operations in the order in which they are best shown.
-var OpNames = []string{"claim", "pair", "replay", "wait", "client-claim", "client-pair", "client-replay", "guarded", "guarded-replay"}
+var OpNames = []string{"claim", "pair", "replay", "wait", "client-claim", "client-pair", "client-replay", "guarded", "guarded-replay", "forwarded"}
 
 func init() {
 	for _, name := range []string{"claim", "pair", "replay"} {
@@ -85,6 +88,10 @@ var ops = map[string]op{
 	"guarded": {calls: 2, guarded: true, prepare: nothing, run: callGuarded, bareCall: callGuarded},
 	// guarded-replay: the same with a key that is completed.
 	"guarded-replay": {calls: 1, guarded: true, prepare: fillGuarded, run: replayGuarded, bareCall: callGuarded},
+	// forwarded: Claim of a completed key, whose home is another region than that of the server.
+	"forwarded": {calls: 1, forwarded: true, prepare: fillReplay, run: replay, bareCall: func(ctx context.Context, w *worker) error {
+		return w.askCompleted(ctx, w.claim(w.nextID()), nil)
+	}},
 }
 
 // waitTime is longer than any attempt here takes.
