@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"runtime"
 	"testing"
 	"time"
 
@@ -66,6 +67,40 @@ func TestProtocolCompleteOnItsWayToTheSeal(t *testing.T) {
 	if row := g.oneRow(key); row.state != int(store.StateInProgress) {
 		t.Fatalf("the row is %+v", row)
 	}
+}
+
+// Two Completes share a statement. One was prepared before its namespace was sealed, and by the
+// time that is in force the other was.
+func TestProtocolOneOfABatchIsTooOld(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.migrate()
+	s, other := r.replica(), r.replica()
+	r.placed(other)
+	_, err := other.CreateNamespace(t.Context(), store.Namespace{Name: "neighbour", Retention: time.Hour})
+	r.must(err)
+	r.must(s.catalog.refresh(t.Context()))
+	old := r.hold(s, 1, "old")
+	fresh := held{key: store.Key{Namespace: "neighbour", ID: "fresh"}}
+	fresh.fence = r.grant(s, store.ClaimRequest{Key: fresh.key, AttemptID: "a"})
+	batches := s.batches.completes[store.TierHour]
+	let := dam(batches)
+	waiting := func(h held, epoch int64, n int) <-chan error {
+		done := make(chan error, 1)
+		go func() { done <- r.completeHeld(s, h, epoch) }()
+		for waitingIn(batches) < n {
+			runtime.Gosched()
+		}
+		return done
+	}
+	late := waiting(old, 1, 1)
+	r.set(r.place(other, 1, 2, store.MoveSealed).InForce.UnixMicro())
+	r.must(s.catalog.refresh(t.Context()))
+	good := waiting(fresh, 0, 2)
+	let()
+	wantError(t, "the old one", <-late, store.ErrUnavailable)
+	r.must(<-good)
+	r.unchanged(s, old.key, func() { wantError(t, "the old one again", r.completeHeld(s, old, 1), store.ErrUnavailable) })
 }
 
 // A Lookup is slow, and its process hears meanwhile that the keys have moved. What it then
