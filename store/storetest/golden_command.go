@@ -51,9 +51,11 @@ var goldenVerbs = map[string]goldenVerb{
 	"release": operation("attempt", []string{"attempt", "fence"}, goldenArgs{
 		"attempt": isText, "fence": isFence, "effect": oneOf(goldenEffects),
 	}),
+	"import-outcome": operation("", nil, goldenArgs{
+		"fp": isFingerprint, "outcome": isText, "completed": isTime, "actor": isText, "reason": isText,
+	}),
 	"lookup":        operation("", []string{"fp"}, goldenArgs{"fp": isFingerprint}),
 	"resolve":       operation("", nil, goldenArgs{"fence": isFence, "outcome": isText, "actor": isText, "reason": isText}),
-	"import":        operation("", nil, goldenArgs{"fp": isFingerprint, "outcome": isText, "completed": isTime, "actor": isText, "reason": isText}),
 	"force-release": operation("", nil, goldenArgs{"fence": isFence, "actor": isText, "reason": isText}),
 }
 

@@ -46,6 +46,12 @@ func (r *goldenRun) operate(key store.Key, cmd goldenCommand) string {
 			Key: key, AttemptID: cmd.text("attempt"), Fence: r.fence(cmd), Effect: goldenEffects[cmd.text("effect")],
 		})
 		return answerText(r, answer, err, releaseText)
+	case "import-outcome":
+		answer, err := r.inst.ImportOutcome(ctx, store.ImportRequest{
+			Key: key, Fingerprint: fingerprintOf(cmd.text("fp")), AnyFingerprint: !cmd.has("fp"), Outcome: r.outcome(cmd),
+			CompletedAt: r.time(cmd, "completed"), Actor: cmd.text("actor"), Reason: cmd.text("reason"),
+		})
+		return answerText(r, answer, err, importText)
 	case "lookup":
 		answer, err := r.inst.Lookup(ctx, store.LookupRequest{Key: key, Fingerprint: fingerprintOf(cmd.text("fp"))})
 		return answerText(r, answer, err, r.lookupText)
@@ -54,12 +60,6 @@ func (r *goldenRun) operate(key store.Key, cmd goldenCommand) string {
 			Key: key, Fence: r.expected(cmd), AnyFence: !cmd.has("fence"), Outcome: r.outcome(cmd), Actor: cmd.text("actor"), Reason: cmd.text("reason"),
 		})
 		return answerText(r, record, err, r.returnedText)
-	case "import":
-		answer, err := r.inst.ImportOutcome(ctx, store.ImportRequest{
-			Key: key, Fingerprint: fingerprintOf(cmd.text("fp")), AnyFingerprint: !cmd.has("fp"), Outcome: r.outcome(cmd),
-			CompletedAt: r.time(cmd, "completed"), Actor: cmd.text("actor"), Reason: cmd.text("reason"),
-		})
-		return answerText(r, answer, err, importText)
 	default: // the parser lets nothing else through
 		record, err := r.inst.ForceRelease(ctx, store.ForceReleaseRequest{
 			Key: key, Fence: r.expected(cmd), AnyFence: !cmd.has("fence"), Actor: cmd.text("actor"), Reason: cmd.text("reason"),
