@@ -25,6 +25,9 @@ type site interface {
 	listen(port int) (net.Listener, error)
 	dial(ctx context.Context, addr string) (net.Conn, error)
 	command(path string, args ...string) *exec.Cmd
+	// unplug takes the site's cable away, so that packets are lost, or plugs it in again; false
+	// if there is none.
+	unplug(t testing.TB, away bool) bool
 }
 
 // Loopback has a loopback address per region.
@@ -54,3 +57,5 @@ func (s loopbackSite) dial(ctx context.Context, addr string) (net.Conn, error) {
 func (s loopbackSite) command(path string, args ...string) *exec.Cmd {
 	return exec.Command(path, args...)
 }
+
+func (s loopbackSite) unplug(testing.TB, bool) bool { return false }

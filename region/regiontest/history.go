@@ -94,7 +94,7 @@ func (c *call) unknown() bool {
 
 // nothingDone says that it took no effect and never will.
 func (c *call) nothingDone() bool {
-	return errors.Is(c.Err, store.ErrOverloaded) || errors.Is(c.Err, store.ErrQuota)
+	return errors.Is(c.Err, store.ErrOverloaded) || errors.Is(c.Err, store.ErrQuota) || errors.Is(c.Err, store.ErrNamespaceUnknown)
 }
 
 func (c *call) String() string {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +21,8 @@ const (
 	shortLease = time.Second
 	// patience is how long a caller waits for an answer.
 	patience = 3 * time.Second
+	// openAtMost is on how many keys a worker has an attempt.
+	openAtMost = 20
 	// settleWithin is how long what has no answer is sent again after the load.
 	settleWithin = 20 * time.Second
 )
@@ -84,10 +87,15 @@ type attempt struct {
 
 // pick is a key: mostly one of those that are new now, at times an old one.
 func (w *worker) pick() store.Key {
-	for key := range w.open {
-		if w.rng.IntN(3) == 0 {
-			return key
+	waiting := store.Key{}
+	for key, a := range w.open {
+		if a.fence != 0 && a.ending == nil {
+			return key // holders do not tarry
 		}
+		waiting = key
+	}
+	if n := len(w.open); n > openAtMost || n > 0 && w.rng.IntN(2) == 0 {
+		return waiting
 	}
 	l := w.load
 	l.mu.Lock()
@@ -107,7 +115,14 @@ func (w *worker) pick() store.Key {
 	}
 }
 
-func short(key store.Key) bool { return key.ID[1] == 'h' }
+func short(key store.Key) bool { return strings.HasPrefix(key.ID, "short") }
+
+func leaseOf(key store.Key) time.Duration {
+	if short(key) {
+		return shortLease
+	}
+	return LongLease
+}
 
 func (w *worker) step() {
 	key := w.pick()
@@ -164,11 +179,7 @@ func (w *worker) ended(a *attempt) {
 }
 
 func (w *worker) claim(ctx context.Context, a *attempt) {
-	lease := LongLease
-	if short(a.key) {
-		lease = shortLease
-	}
-	got, err := w.store.Claim(ctx, store.ClaimRequest{Key: a.key, AttemptID: a.id, Lease: lease})
+	got, err := w.store.Claim(ctx, store.ClaimRequest{Key: a.key, AttemptID: a.id, Lease: leaseOf(a.key)})
 	switch {
 	case isUnknown(err):
 		w.rest(w.ctx, err)
@@ -184,7 +195,7 @@ func (w *worker) hold(ctx context.Context, a *attempt) {
 	body := &store.Outcome{Body: []byte(a.id)}
 	switch w.rng.IntN(6) {
 	case 0:
-		_, _ = w.store.Renew(ctx, store.RenewRequest{Key: a.key, AttemptID: a.id, Fence: a.fence, Lease: LongLease / 2})
+		_, _ = w.store.Renew(ctx, store.RenewRequest{Key: a.key, AttemptID: a.id, Fence: a.fence, Lease: leaseOf(a.key)})
 	case 1:
 		_, _ = w.store.Complete(ctx, store.CompleteRequest{Key: a.key, AttemptID: a.id, Fence: a.fence - 1, Outcome: &store.Outcome{Body: []byte("forged")}})
 	case 2:

@@ -54,8 +54,8 @@ func (n *namespaces) site(t testing.TB, number int) site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &namespace{name: name, address: fmt.Sprintf("10.99.%d.1", number+1)}
 	port := fmt.Sprintf("port%d", number)
+	s := &namespace{name: name, address: fmt.Sprintf("10.99.%d.1", number+1), bridge: n.middle, port: port}
 	for _, args := range [][]string{
 		{"-n", n.middle.name, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", name},
 		{"-n", n.middle.name, "link", "set", port, "master", "bridge", "up"},
@@ -94,7 +94,11 @@ func ip(args ...string) error {
 	return nil
 }
 
-type namespace struct{ name, address string }
+type namespace struct {
+	name, address string
+	bridge        *namespace // where the other end of its cable is, in a port
+	port          string
+}
 
 func (s *namespace) host() string { return s.address }
 
@@ -112,22 +116,40 @@ func (s *namespace) command(path string, args ...string) *exec.Cmd {
 	return exec.Command("ip", append([]string{"netns", "exec", s.name, path}, args...)...)
 }
 
+func (s *namespace) unplug(t testing.TB, away bool) bool {
+	t.Helper()
+	if s.bridge == nil {
+		return false
+	}
+	to := map[bool]string{true: "down", false: "up"}[away]
+	if err := ip("-n", s.bridge.name, "link", "set", s.port, to); err != nil {
+		t.Fatal(err)
+	}
+	return true
+}
+
 // inside makes a socket in the namespace: a socket stays where it was made.
 func inside[T any](s *namespace, socket func() (T, error)) (made T, err error) {
-	finished := make(chan struct{})
-	go func() {
-		defer close(finished)
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-		if err = enter(s.name); err == nil {
-			made, err = socket()
-		}
-	}()
-	<-finished
+	runtime.LockOSThread()
+	here, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		runtime.UnlockOSThread()
+		return made, err
+	}
+	defer here.Close()
+	if err := enter("/run/netns/" + s.name); err != nil {
+		runtime.UnlockOSThread()
+		return made, err
+	}
+	made, err = socket()
+	if unix.Setns(int(here.Fd()), unix.CLONE_NEWNET) == nil {
+		runtime.UnlockOSThread() // else the thread ends with the goroutine, so that nobody else is misled
+	}
 	return made, err
 }
 
-func enter(name string) error {
-	file, err := os.Open("/run/netns/" + name)
+func enter(path string) error {
+	file, err := os.Open(path)
 	if err != nil {
 		return err
 	}

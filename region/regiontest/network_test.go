@@ -151,6 +151,20 @@ func TestAHeldLineIsSilentInItsDirectionOnly(t *testing.T) {
 	})
 }
 
+func TestAnUnpluggedSiteLosesPackets(t *testing.T) {
+	e := newEcho(t, namespacesOrSkip(t), time.Millisecond)
+	c := e.dial()
+	say(t, c, "before")
+	hear(t, c, "before")
+	if !e.near.unplug(t, true) {
+		t.Fatal("there is no cable")
+	}
+	say(t, c, "during")
+	silent(t, c)
+	e.near.unplug(t, false)
+	hear(t, c, "during")
+}
+
 func TestIsolateHoldsWhatItSays(t *testing.T) {
 	for _, test := range []struct {
 		sends, receives bool

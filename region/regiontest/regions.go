@@ -211,12 +211,6 @@ func (r *Regions) Restart(name string) {
 	r.Ready(name)
 }
 
-// Run runs a command of idemd against a region's server, on its machine.
-func (r *Regions) Run(name string, args ...string) *Process {
-	r.t.Helper()
-	return start(r.t, r.sites[name], r.insecurely(append(args, "--addr="+r.Addr(name)))...)
-}
-
 // options are those of who calls from within a region.
 func (r *Regions) options(name string) []grpc.DialOption {
 	return []grpc.DialOption{
@@ -245,6 +239,21 @@ func (r *Regions) Conn(name string) *grpc.ClientConn {
 	}
 	r.t.Cleanup(func() { _ = cc.Close() })
 	return cc
+}
+
+// Unplug loses all packets between a region and the others, where the ground can do so.
+func (r *Regions) Unplug(name string) bool {
+	r.t.Helper()
+	return r.sites[name].unplug(r.t, true)
+}
+
+// Heal ends every Unplug, and what was done to the network.
+func (r *Regions) Heal() {
+	r.t.Helper()
+	for _, s := range r.sites {
+		s.unplug(r.t, false)
+	}
+	r.Network.Heal()
 }
 
 // Outputs is what the servers have said, for a test that failed.
