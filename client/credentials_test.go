@@ -59,7 +59,9 @@ func serveDoorman(t *testing.T, d *doorman, opts ...grpc.ServerOption) grpc.Dial
 	go func() { served <- s.Serve(lis) }()
 	t.Cleanup(func() {
 		s.Stop()
-		<-served
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
 	})
 	return grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) })
 }

@@ -181,10 +181,10 @@ func (s *secured) toTheRig(own *devca.Pair) []grpc.DialOption {
 // as makes a connection of a principal; without one if it is empty.
 func (s *secured) as(principal string) *grpc.ClientConn {
 	s.Helper()
-	switch {
-	case principal == "":
+	switch principal {
+	case "":
 		return s.dial(nil)
-	case principal == operatorToken:
+	case operatorToken:
 		return s.dial(nil, client.BearerToken(func() string { return s.token }))
 	}
 	return s.dial(s.certOf(principal))

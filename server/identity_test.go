@@ -337,6 +337,50 @@ func TestConnectionsEndWithTheirCertificate(t *testing.T) {
 	})
 }
 
+// A certificate that is replaced is shown by the next connection, and one that is no good by none.
+func TestTheServersCertificateIsReplaced(t *testing.T) {
+	s := newSecured(t)
+	replace := func(ca *devca.CA, leaf devca.Leaf) {
+		t.Helper()
+		leaf.Server = true
+		pair := s.issue(ca, leaf)
+		s.write("server-key.pem", string(pair.Key))
+		s.change("server.pem", string(pair.Cert))
+	}
+	shows := func(want string) {
+		t.Helper()
+		raw, err := s.lis.DialContext(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		config := s.tls(nil)
+		config.ServerName, config.NextProtos = want, []string{"h2"}
+		conn := tls.Client(raw, config)
+		defer conn.Close()
+		if err := conn.Handshake(); err != nil {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+	living := s.as(paymentsCaller)
+	claim := func() {
+		t.Helper()
+		if _, err := askWell(t, living, pb.IdempotencyService_Claim_FullMethodName, "payments"); err != nil {
+			t.Error(err)
+		}
+	}
+	claim()
+	shows("localhost")
+	replace(s.ca, devca.Leaf{DNS: []string{"second"}})
+	shows("second")
+	replace(s.ca, devca.Leaf{DNS: []string{"third"}, NotAfter: time.Now().Add(-time.Second)})
+	shows("second")
+	s.change("server.pem", "")
+	shows("second")
+	replace(s.ca, devca.Leaf{DNS: []string{"fourth"}})
+	shows("fourth")
+	claim() // on the connection that was there before
+}
+
 // Who settled a key is who they are, and not who they say they are.
 func TestAuditedActor(t *testing.T) {
 	s := newSecured(t)

@@ -6,7 +6,7 @@ import (
 
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
-	reflectionalphapb "google.golang.org/grpc/reflection/grpc_reflection_v1alpha" //nolint:staticcheck // grpcurl still asks for it
+	reflectionalphapb "google.golang.org/grpc/reflection/grpc_reflection_v1alpha" // what grpcurl may still ask for
 
 	pb "github.com/idemd/idemd/proto/idemd/v1"
 	"github.com/idemd/idemd/server/identity"

@@ -62,9 +62,9 @@ func TestAuthorize(t *testing.T) {
 			t.Errorf("%s as %s in %q: %v, want %v", test.principal, test.role, test.namespace, err, test.want)
 		}
 		switch {
-		case test.want == store.ErrNamespaceUnknown && err.Error() != store.NamespaceUnknown(test.namespace).Error():
+		case errors.Is(test.want, store.ErrNamespaceUnknown) && err.Error() != store.NamespaceUnknown(test.namespace).Error():
 			t.Errorf("the refusal differs from that of an absent namespace: %v", err)
-		case test.want == store.ErrPermissionDenied && !strings.Contains(err.Error(), test.role.String()):
+		case errors.Is(test.want, store.ErrPermissionDenied) && !strings.Contains(err.Error(), test.role.String()):
 			t.Errorf("the role is not named: %v", err)
 		}
 	}
