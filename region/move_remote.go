@@ -11,7 +11,7 @@ import (
 // remoteParty is another region as a [Party], asked in somebody's name.
 type remoteParty struct {
 	// ask makes one call, and returns what its error means.
-	ask          func(ctx context.Context, call func(pb.PeerServiceClient) error) error
+	ask          func(ctx context.Context, call func(context.Context, pb.PeerServiceClient) error) error
 	region, here string
 	caller       string
 }
@@ -21,7 +21,7 @@ var _ Party = (*remoteParty)(nil)
 // Namespace implements [Party].
 func (p *remoteParty) Namespace(ctx context.Context, name string) (store.Namespace, error) {
 	var resp *pb.GetPlacementsResponse
-	err := p.ask(ctx, func(peer pb.PeerServiceClient) (err error) {
+	err := p.ask(ctx, func(ctx context.Context, peer pb.PeerServiceClient) (err error) {
 		resp, err = peer.GetPlacements(ctx, &pb.GetPlacementsRequest{Region: p.region, FromRegion: p.here})
 		return err
 	})
@@ -39,7 +39,7 @@ func (p *remoteParty) Namespace(ctx context.Context, name string) (store.Namespa
 // Place implements [Party].
 func (p *remoteParty) Place(ctx context.Context, namespace string, next store.Placement) (store.Placed, error) {
 	var resp *pb.PlaceNamespaceResponse
-	err := p.ask(ctx, func(peer pb.PeerServiceClient) (err error) {
+	err := p.ask(ctx, func(ctx context.Context, peer pb.PeerServiceClient) (err error) {
 		resp, err = peer.PlaceNamespace(ctx, &pb.PlaceNamespaceRequest{
 			Region: p.region, Caller: p.caller, Namespace: namespace, Placement: storepb.PlacementToProto(next),
 		})
@@ -55,7 +55,7 @@ func (p *remoteParty) Place(ctx context.Context, namespace string, next store.Pl
 func (p *remoteParty) Held(ctx context.Context, namespace string, epoch int64) (Held, error) {
 	return countHeld(ctx, namespace, func(ctx context.Context, req store.ListRequest) (store.RecordPage, error) {
 		var resp *pb.ForwardResponse
-		err := p.ask(ctx, func(peer pb.PeerServiceClient) (err error) {
+		err := p.ask(ctx, func(ctx context.Context, peer pb.PeerServiceClient) (err error) {
 			resp, err = peer.Forward(ctx, &pb.ForwardRequest{
 				Region: p.region, FromRegion: p.here, Epoch: epoch, Caller: p.caller,
 				Operation: &pb.ForwardRequest_ListRecords{ListRecords: storepb.ListRequestToProto(req)},
@@ -72,7 +72,7 @@ func (p *remoteParty) Held(ctx context.Context, namespace string, epoch int64) (
 // Export implements [Party].
 func (p *remoteParty) Export(ctx context.Context, namespace string, revision int64, pageToken string) (Exported, error) {
 	var resp *pb.ExportRecordsResponse
-	err := p.ask(ctx, func(peer pb.PeerServiceClient) (err error) {
+	err := p.ask(ctx, func(ctx context.Context, peer pb.PeerServiceClient) (err error) {
 		resp, err = peer.ExportRecords(ctx, &pb.ExportRecordsRequest{
 			Region: p.region, Caller: p.caller, Namespace: namespace, Revision: revision, PageToken: pageToken,
 		})
@@ -95,7 +95,7 @@ func (p *remoteParty) Export(ctx context.Context, namespace string, revision int
 // Forget implements [Party].
 func (p *remoteParty) Forget(ctx context.Context, namespace string, revision int64) (bool, error) {
 	var resp *pb.ForgetRecordsResponse
-	err := p.ask(ctx, func(peer pb.PeerServiceClient) (err error) {
+	err := p.ask(ctx, func(ctx context.Context, peer pb.PeerServiceClient) (err error) {
 		resp, err = peer.ForgetRecords(ctx, &pb.ForgetRecordsRequest{
 			Region: p.region, Caller: p.caller, Namespace: namespace, Revision: revision,
 		})

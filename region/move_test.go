@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/storetest"
 )
 
 var errCrashed = errors.New("crashed")
@@ -187,6 +188,20 @@ func crashTwice(t *testing.T, first, second int, abandon bool) (bool, bool) {
 	return !a, !b
 }
 
+// crashAt runs a move up to a step.
+func (w *moveWorld) crashAt(step string, req MoveRequest) {
+	w.t.Helper()
+	err := w.mover(req.To, func() error { return nil }).Move(w.t.Context(), req, func(s Step) error {
+		if s.Name == step {
+			return errCrashed
+		}
+		return nil
+	})
+	if !errors.Is(err, errCrashed) {
+		w.t.Fatalf("the move did not come to %q: %v", step, err)
+	}
+}
+
 // steps runs a move and returns its steps, waits left out.
 func (w *moveWorld) steps(req MoveRequest, here string) ([]string, error) {
 	var steps []string
@@ -360,16 +375,7 @@ func TestMoveAgainAfterAnAbandonedOne(t *testing.T) {
 	late := w.claim("us", "late", "a", 1).Granted.Fence // its outcome comes between the moves
 	w.advance(6 * time.Second)
 	req := MoveRequest{Namespace: movedNamespace, To: "eu"}
-	m := w.mover("eu", func() error { return nil })
-	err := m.Move(t.Context(), req, func(s Step) error {
-		if s.Name == "copied" {
-			return errCrashed
-		}
-		return nil
-	})
-	if !errors.Is(err, errCrashed) {
-		t.Fatal(err)
-	}
+	w.crashAt("copied", req)
 	abandoning := req
 	abandoning.Abandon = true
 	if steps, err := w.steps(abandoning, "us"); err != nil || !slices.Equal(steps, []string{"abandoned"}) {
@@ -383,18 +389,66 @@ func TestMoveAgainAfterAnAbandonedOne(t *testing.T) {
 	}
 }
 
+// Copies that a region has of keys that live elsewhere do not come back to where these live.
+func TestMoveLeavesCopiesOfAnAbandonedMove(t *testing.T) {
+	w := newMoveWorld(t, 1, "prefix a-=eu *=us", 0)
+	key := store.Key{Namespace: movedNamespace, ID: "1", Entity: "a-1"}
+	answer, err := w.stores["eu"].Claim(t.Context(), store.ClaimRequest{Key: key, AttemptID: "a", Epoch: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.advance(6 * time.Second)
+	req := MoveRequest{Namespace: movedNamespace, To: "us"}
+	w.crashAt("copied", req)
+	abandoning := req
+	abandoning.Abandon = true
+	if _, err := w.steps(abandoning, "us"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.stores["eu"].Complete(t.Context(), store.CompleteRequest{
+		Key: key, AttemptID: "a", Fence: answer.Granted.Fence, Epoch: 1, Outcome: &store.Outcome{Body: []byte("done")},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	w.finishMove(MoveRequest{Namespace: movedNamespace, To: "eu"})
+	found, err := w.stores["eu"].Lookup(t.Context(), store.LookupRequest{Key: key, Epoch: 2})
+	if err != nil || found.State != store.StateCompleted {
+		t.Fatalf("the key is %+v, %v, and was completed", found, err)
+	}
+}
+
+// What the new home has of an earlier stay, out of a backup for example, says nothing any more.
+func TestMoveForgetsAnEarlierStay(t *testing.T) {
+	w := newMoveWorld(t, 1, "fixed us", 0)
+	old := &store.Record{
+		Key: store.Key{Namespace: movedNamespace, ID: "1"}, State: store.StateInProgress, Fence: 1, AttemptID: "a", AttemptNumber: 1,
+		GrantedAt: storetest.Start, LeaseEnd: storetest.Start, AttemptLimit: storetest.Start, LapsePolicy: store.Hold, Retention: worldRetention,
+	}
+	sealed := store.Placement{Epoch: 1, Revision: 2, Rule: "fixed us", Move: store.Move{To: "eu", Phase: store.MoveSealed}}
+	rest := store.Placement{Epoch: 1, Revision: 3, Rule: "fixed us"}
+	for _, p := range []store.Placement{sealed, rest} {
+		if _, err := w.stores["eu"].PlaceNamespace(t.Context(), movedNamespace, p); err != nil {
+			t.Fatal(err)
+		}
+		if p == sealed {
+			if err := w.stores["eu"].ImportRecords(t.Context(), movedNamespace, 2, []store.Inspection{{Record: old}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := w.stores["us"].PlaceNamespace(t.Context(), movedNamespace, rest); err != nil {
+		t.Fatal(err)
+	}
+	w.finishMove(MoveRequest{Namespace: movedNamespace, To: "eu"})
+	if g := w.claim("eu", "1", "b", 2); g.Granted == nil || g.Granted.AttemptNumber != 1 {
+		t.Fatalf("the key is answered %+v, and no live record of it was moved", g)
+	}
+}
+
 func TestMoveIsAbandonedWithoutItsTarget(t *testing.T) {
 	w := newMoveWorld(t, 1, "fixed us", 0)
 	req := MoveRequest{Namespace: movedNamespace, To: "eu"}
-	m := w.mover("eu", func() error { return nil })
-	if err := m.Move(t.Context(), req, func(s Step) error {
-		if s.Name == "sealed" {
-			return errCrashed
-		}
-		return nil
-	}); !errors.Is(err, errCrashed) {
-		t.Fatal(err)
-	}
+	w.crashAt("sealed", req)
 	away := w.mover("us", func() error { return nil })
 	away.Peers["eu"] = nowhere{}
 	req.Abandon = true
@@ -421,15 +475,7 @@ func (nowhere) Place(context.Context, string, store.Placement) (store.Placed, er
 
 func TestMoveRefusals(t *testing.T) {
 	w := newMoveWorld(t, 1, "fixed us", 0)
-	m := w.mover("eu", func() error { return nil })
-	if err := m.Move(t.Context(), MoveRequest{Namespace: movedNamespace, To: "eu"}, func(s Step) error {
-		if s.Name == "frozen" {
-			return errCrashed
-		}
-		return nil
-	}); !errors.Is(err, errCrashed) {
-		t.Fatal(err)
-	}
+	w.crashAt("frozen", MoveRequest{Namespace: movedNamespace, To: "eu"})
 	for _, c := range []struct {
 		name, here string
 		req        MoveRequest

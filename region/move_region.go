@@ -1,0 +1,83 @@
+package region
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	pb "github.com/idemd/idemd/proto/idemd/v1"
+	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/storepb"
+)
+
+// moveCallTime is how long another region has for one step of a move.
+const moveCallTime = 30 * time.Second
+
+// MoveNamespace gives the keys of a namespace another home, and tells of each step. See [Mover].
+func (r *Region) MoveNamespace(ctx context.Context, m *pb.MoveNamespaceRequest, tell func(*pb.MoveNamespaceResponse) error) error {
+	req := MoveRequest{Namespace: m.GetNamespace(), To: m.GetToRegion(), Abandon: m.GetAbandon(), Actor: m.GetActor()}
+	if p := m.GetPatience(); p != nil {
+		if p.CheckValid() != nil || p.AsDuration() < 0 {
+			return store.Refuse(store.ErrInvalidArgument, "the patience is no duration, or negative")
+		}
+		req.Patience = p.AsDuration()
+	}
+	if k := r.atlas.Load().byName[req.Namespace]; k != nil && k.dispute != "" {
+		return disputed(k)
+	}
+	return r.mover(ctx).Move(ctx, req, func(s Step) error {
+		return tell(&pb.MoveNamespaceResponse{Step: s.Name, Detail: s.Detail, Count: s.Count, Placement: storepb.PlacementToProto(s.Placement)})
+	})
+}
+
+// mover moves in the name of the one who calls.
+func (r *Region) mover(ctx context.Context) *Mover {
+	m := &Mover{Here: r.config.Name, Local: &movedStore{r.config.Store, r}, Peers: map[string]Party{}, Logger: r.logger}
+	for name, p := range r.peers {
+		m.Peers[name] = &remoteParty{ask: p.ask, region: name, here: r.config.Name, caller: r.config.Caller(ctx)}
+		if standIn := r.standIns[name]; standIn != nil && p.current.Load() == nil { // so a lost region's keys can leave it
+			m.Peers[name] = &localParty{standIn.Backend}
+		}
+	}
+	return m
+}
+
+// ask makes one call.
+func (p *peer) ask(ctx context.Context, call func(context.Context, pb.PeerServiceClient) error) error {
+	l := p.current.Load()
+	if l == nil {
+		return p.notMoved()
+	}
+	bounded, cancel := context.WithTimeout(ctx, moveCallTime)
+	defer cancel()
+	err := call(bounded, l.client)
+	if err == nil || fromIdemd(err) || ctx.Err() != nil {
+		return storepb.FromStatus(err)
+	}
+	refused := p.notMoved()
+	refused.Cause = err
+	return refused
+}
+
+// notMoved is the refusal of a step of a move that the region did not answer.
+func (p *peer) notMoved() *store.Error {
+	return &store.Error{
+		Sentinel: store.ErrHomeUnreachable, RetryAfter: time.Second,
+		Detail: fmt.Sprintf("region %q did not answer; nothing is lost: run the move again once it does, or abandon it", p.name),
+	}
+}
+
+// movedStore is this region's store, of whose placements this process learns at once.
+type movedStore struct {
+	store.Backend
+	region *Region
+}
+
+// PlaceNamespace implements [store.Placements].
+func (s *movedStore) PlaceNamespace(ctx context.Context, namespace string, p store.Placement) (store.Placed, error) {
+	placed, err := s.Backend.PlaceNamespace(ctx, namespace, p)
+	if err != nil {
+		return store.Placed{}, err
+	}
+	return placed, s.region.refresh(ctx)
+}

@@ -1,0 +1,68 @@
+package region
+
+import (
+	"context"
+
+	pb "github.com/idemd/idemd/proto/idemd/v1"
+	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/storepb"
+)
+
+// movesNamespace checks that a step of a move is meant for this region, and that the one who
+// moves may do that.
+func (s *service) movesNamespace(ctx context.Context, region, caller, namespace string) (*localParty, error) {
+	if err := s.meant(region); err != nil {
+		return nil, err
+	}
+	return &localParty{s.local}, s.authorize(ctx, caller, pb.AdminService_MoveNamespace_FullMethodName, namespace)
+}
+
+// PlaceNamespace implements the PeerService.
+func (s *service) PlaceNamespace(ctx context.Context, m *pb.PlaceNamespaceRequest) (*pb.PlaceNamespaceResponse, error) {
+	here, err := s.movesNamespace(ctx, m.GetRegion(), m.GetCaller(), m.GetNamespace())
+	var p store.Placement
+	if err == nil {
+		p, err = storepb.PlacementFromProto(m.GetPlacement())
+	}
+	var placed store.Placed
+	if err == nil {
+		placed, err = here.Place(ctx, m.GetNamespace(), p)
+	}
+	if err == nil {
+		err = s.region.refresh(ctx) // this process acts by it at once
+	}
+	if err != nil {
+		return nil, wire(err)
+	}
+	return storepb.PlacedToProto(placed), nil
+}
+
+// ExportRecords implements the PeerService.
+func (s *service) ExportRecords(ctx context.Context, m *pb.ExportRecordsRequest) (*pb.ExportRecordsResponse, error) {
+	here, err := s.movesNamespace(ctx, m.GetRegion(), m.GetCaller(), m.GetNamespace())
+	var page Exported
+	if err == nil {
+		page, err = here.Export(ctx, m.GetNamespace(), m.GetRevision(), m.GetPageToken())
+	}
+	if err != nil {
+		return nil, wire(err)
+	}
+	resp := &pb.ExportRecordsResponse{NextPageToken: page.NextPageToken}
+	for _, in := range page.Records {
+		resp.Records = append(resp.Records, storepb.MovedToProto(in))
+	}
+	return resp, nil
+}
+
+// ForgetRecords implements the PeerService.
+func (s *service) ForgetRecords(ctx context.Context, m *pb.ForgetRecordsRequest) (*pb.ForgetRecordsResponse, error) {
+	here, err := s.movesNamespace(ctx, m.GetRegion(), m.GetCaller(), m.GetNamespace())
+	var more bool
+	if err == nil {
+		more, err = here.Forget(ctx, m.GetNamespace(), m.GetRevision())
+	}
+	if err != nil {
+		return nil, wire(err)
+	}
+	return &pb.ForgetRecordsResponse{More: more}, nil
+}
