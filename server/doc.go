@@ -11,8 +11,10 @@
 //   - asking*.go: how the backend is asked, and how long a request was held before.
 //   - counted.go, metrics*.go: what is counted, and the meaning of each label.
 //   - intercept.go: what every call goes through: recovery, status and log.
+//   - rules.go: who may call what; admit.go: who asks, and whether they may. Package identity
+//     knows, by the files that it watches; metrics_files.go: whether they are in force.
 //   - health.go, http.go: gRPC health, /healthz and /metrics.
-//   - listen.go: plain text stays on this machine unless allowed by name.
+//   - listen.go: other machines connect only with TLS and a policy, unless allowed by name.
 //
 // # What stands over what
 //
