@@ -2,6 +2,7 @@ package region
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -20,9 +21,9 @@ import (
 // atlas is what is known of all namespaces at one time. It does not change: another one takes
 // its place.
 type atlas struct {
-	list     []*known // by name
-	byName   map[string]*known
-	unplaced bool // a namespace has no placement
+	list      []*known // by name
+	byName    map[string]*known
+	unsettled bool // a namespace has no placement in force
 	// What GetPlacements answers, and its digest.
 	answer *pb.GetPlacementsResponse
 	digest []byte
@@ -42,6 +43,9 @@ type known struct {
 }
 
 func (k *known) placed() bool { return k.ns.Placement != (store.Placement{}) }
+
+// inForce reports whether it is served by the placement.
+func (k *known) inForce() bool { return k.ns.Placement.Revision >= agreed }
 
 // refresh has the atlas show what the store says now.
 func (r *Region) refresh(ctx context.Context) error {
@@ -68,7 +72,7 @@ func (r *Region) redraw(list []store.Namespace) {
 		k := r.know(ns)
 		a.list = append(a.list, k)
 		a.byName[ns.Name] = k
-		a.unplaced = a.unplaced || !k.placed()
+		a.unsettled = a.unsettled || !k.inForce()
 		if k.dispute != "" {
 			disputed++
 		}
@@ -97,24 +101,26 @@ func digestOf(m *pb.GetPlacementsResponse) []byte {
 
 func (r *Region) know(ns store.Namespace) *known {
 	k := &known{ns: ns}
-	if !k.placed() {
+	if k.placed() {
+		rule, err := placement.ParseRule(ns.Placement.Rule)
+		if err != nil {
+			k.problem = fmt.Sprintf("its stored placement is not understood: %v", err)
+			return k
+		}
+		k.rule, k.dispute = rule, r.disputed(ns)
+	} else {
 		if rule, ok := r.config.Topology.rule(ns.Name); ok {
 			k.proposed = rule.String()
 		}
 		k.hasRecords = r.foundRecords(ns.Name)
-		k.problem = r.missingFor(k)
-		if k.ready = k.problem == ""; k.ready {
-			k.problem = "it is being placed; send it again"
-		}
+	}
+	if k.inForce() {
 		return k
 	}
-	rule, err := placement.ParseRule(ns.Placement.Rule)
-	if err != nil {
-		k.problem = fmt.Sprintf("its stored placement is not understood: %v", err)
-		return k
+	k.problem = cmp.Or(k.dispute, r.missingFor(k))
+	if k.ready = k.problem == ""; k.ready {
+		k.problem = "it is being placed; send it again"
 	}
-	k.rule = rule
-	k.dispute = r.disputed(ns)
 	return k
 }
 
@@ -134,25 +140,43 @@ func (r *Region) disputed(ns store.Namespace) string {
 	return ""
 }
 
+// trouble is what is wrong with a namespace.
+type trouble struct {
+	text  string
+	since time.Time
+	told  bool
+}
+
+// troubleTime is how long a namespace may be without a home before it is logged: regions hear of
+// a new one one after the other.
+const troubleTime = 3 * time.Second
+
 // tell logs what is wrong with a namespace, once. That a region has not been heard yet is no
 // fault of the namespace.
 func (r *Region) tell(k *known) {
-	wrong := k.dispute
-	if wrong == "" && !k.ready && (k.placed() || r.allHeard()) {
-		wrong = k.problem
+	text := k.dispute
+	if text == "" && !k.ready && (k.inForce() || r.allHeard()) {
+		text = k.problem
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.loud[k.ns.Name] == wrong {
+	last := r.troubles[k.ns.Name]
+	switch {
+	case last == nil || last.text != text:
+		last = &trouble{text: text, since: time.Now()}
+		r.troubles[k.ns.Name] = last
+	case last.told:
 		return
 	}
-	r.loud[k.ns.Name] = wrong
 	switch {
 	case k.dispute != "":
-		r.logger.Error("the placement of a namespace is disputed; nothing is granted", "namespace", k.ns.Name, "dispute", wrong)
-	case wrong != "":
-		r.logger.Warn("a namespace has no home yet", "namespace", k.ns.Name, "missing", wrong)
-	case k.placed():
+		last.told = true
+		r.logger.Error("the placement of a namespace is disputed; nothing is granted", "namespace", k.ns.Name, "dispute", text)
+	case text != "" && time.Since(last.since) >= troubleTime:
+		last.told = true
+		r.logger.Warn("a namespace has no home yet", "namespace", k.ns.Name, "missing", text)
+	case text == "" && k.inForce():
+		last.told = true
 		r.logger.Info("a namespace has a home", "namespace", k.ns.Name, "rule", k.ns.Placement.Rule, "epoch", k.ns.Placement.Epoch)
 	}
 }
@@ -228,12 +252,16 @@ func (r *Region) find(ctx context.Context, namespace string) (*known, error) {
 	case k == nil:
 		return nil, store.NamespaceUnknown(namespace)
 	case k.problem != "":
-		return nil, &store.Error{
-			Sentinel: store.ErrUnavailable, RetryAfter: time.Second,
-			Detail: fmt.Sprintf("namespace %q has no home yet: %s", namespace, k.problem),
-		}
+		return nil, homeless(k)
 	}
 	return k, nil
+}
+
+func homeless(k *known) error {
+	return &store.Error{
+		Sentinel: store.ErrUnavailable, RetryAfter: time.Second,
+		Detail: fmt.Sprintf("namespace %q has no home yet: %s", k.ns.Name, k.problem),
+	}
 }
 
 // lookAgain asks the store, cheaply, whether there is such a namespace, before it is asked for
@@ -248,7 +276,7 @@ func (r *Region) lookAgain(ctx context.Context, namespace string) error {
 			return err
 		}
 	}
-	if k := r.atlas.Load().byName[namespace]; k != nil && !k.placed() {
+	if k := r.atlas.Load().byName[namespace]; k != nil && !k.inForce() {
 		return r.settleSoon(ctx)
 	}
 	return nil

@@ -16,7 +16,7 @@ func routed(rules string, names ...string) storetest.Factory {
 	}
 }
 
-// everyStore maintains the stores of all regions: a router does so for its own only.
+// everyStore maintains and recovers the stores of all regions: a router does so for its own only.
 type everyStore struct {
 	store.Backend
 	world *world
@@ -30,6 +30,32 @@ func (e everyStore) Maintain(ctx context.Context) (done store.Maintenance, err e
 		}
 	}
 	return e.Backend.Maintain(ctx)
+}
+
+// BeginRecovery implements [store.Recovery].
+func (e everyStore) BeginRecovery(ctx context.Context, req store.BeginRecoveryRequest) (begun store.BegunRecovery, err error) {
+	for _, s := range e.world.sites {
+		if s.name == "eu" {
+			continue
+		}
+		if begun, err = s.router.BeginRecovery(ctx, req); err != nil {
+			return begun, err
+		}
+	}
+	return e.Backend.BeginRecovery(ctx, req)
+}
+
+// LiftRecovery implements [store.Recovery].
+func (e everyStore) LiftRecovery(ctx context.Context, req store.LiftRecoveryRequest) (ns store.Namespace, err error) {
+	for _, s := range e.world.sites {
+		if s.name == "eu" {
+			continue
+		}
+		if ns, err = s.router.LiftRecovery(ctx, req); err != nil {
+			return ns, err
+		}
+	}
+	return e.Backend.LiftRecovery(ctx, req)
 }
 
 func TestConformanceAtHome(t *testing.T) {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"google.golang.org/grpc/metadata"
+
 	pb "github.com/idemd/idemd/proto/idemd/v1"
 	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/storepb"
@@ -60,27 +62,47 @@ func (p *peer) learn(ctx context.Context) error {
 }
 
 func (p *peer) learnBy(ctx context.Context, l *link) error {
-	return p.listening.do(ctx, &p.region.wg, func() error {
-		ctx, cancel := context.WithTimeout(p.region.ctx, learnTime)
-		defer cancel()
-		m, err := l.client.GetPlacements(ctx, &pb.GetPlacementsRequest{Region: p.name, FromRegion: p.region.config.Name})
+	return p.listening.do(ctx, &p.region.wg, func() error { return p.hear(p.region.ctx, l) })
+}
+
+// askingBack in the metadata of a call says that it is made while the other region is asking: it
+// must not ask back in its turn.
+const askingBack = "idemd-asking-back"
+
+// answerBy learns what a region knows that asks what is known here, before it is answered.
+func (p *peer) answerBy(ctx context.Context) {
+	if l := p.current.Load(); l != nil {
+		_ = p.hear(metadata.AppendToOutgoingContext(ctx, askingBack, "1"), l) // it asks again soon
+	}
+}
+
+// hear asks what the region knows, and keeps it unless something newer has been heard meanwhile.
+func (p *peer) hear(ctx context.Context, l *link) error {
+	ctx, cancel := context.WithTimeout(ctx, learnTime)
+	defer cancel()
+	p.mu.Lock()
+	p.asked++
+	asked := p.asked
+	p.mu.Unlock()
+	m, err := l.client.GetPlacements(ctx, &pb.GetPlacementsRequest{Region: p.name, FromRegion: p.region.config.Name})
+	if err != nil {
+		_, err = p.failed(ctx, err)
+		return err
+	}
+	says := make(map[string]heard, len(m.GetPlacements()))
+	for _, k := range m.GetPlacements() {
+		ns, err := storepb.NamespaceAnswerFromProto(k.GetNamespace())
 		if err != nil {
-			_, err = p.failed(ctx, err)
 			return err
 		}
-		says := make(map[string]heard, len(m.GetPlacements()))
-		for _, k := range m.GetPlacements() {
-			ns, err := storepb.NamespaceAnswerFromProto(k.GetNamespace())
-			if err != nil {
-				return err
-			}
-			says[ns.Name] = heard{exists: true, ns: ns, proposed: k.GetProposedRule(), hasRecords: k.GetHasRecords()}
-		}
-		p.mu.Lock()
-		p.heard, p.says = true, says
-		p.mu.Unlock()
-		return p.region.adopt(ctx, says)
-	})
+		says[ns.Name] = heard{exists: true, ns: ns, proposed: k.GetProposedRule(), hasRecords: k.GetHasRecords()}
+	}
+	p.mu.Lock()
+	if asked > p.answered {
+		p.answered, p.heard, p.says = asked, true, says
+	}
+	p.mu.Unlock()
+	return p.region.adopt(ctx, says)
 }
 
 // adopt stores placements that are newer than the stored ones, and has the atlas show what was
@@ -89,7 +111,7 @@ func (r *Region) adopt(ctx context.Context, says map[string]heard) error {
 	var failed error
 	for name, theirs := range says {
 		k := r.atlas.Load().byName[name]
-		if k == nil || theirs.ns.Placement.Revision <= k.ns.Placement.Revision {
+		if k == nil || theirs.ns.Placement.Revision <= k.ns.Placement.Revision || !r.mayAdopt(k.ns, theirs.ns.Placement) {
 			continue
 		}
 		_, err := r.config.Store.PlaceNamespace(ctx, name, theirs.ns.Placement)

@@ -36,13 +36,15 @@ type peer struct {
 	current   atomic.Pointer[link] // nil: unreachable
 	listening latest
 
-	mu     sync.Mutex
-	reason string           // why it is unreachable
-	told   bool             // that it cannot be reached
-	since  time.Time        // since when
-	heard  bool             // its placements have been heard since the start
-	digest []byte           // of what was heard
-	says   map[string]heard // by namespace
+	mu       sync.Mutex
+	reason   string           // why it is unreachable
+	told     bool             // that it cannot be reached
+	since    time.Time        // since when
+	heard    bool             // its placements have been heard since the start
+	asked    int64            // calls that were made for them
+	answered int64            // the latest call whose answer is kept
+	digest   []byte           // of what was heard
+	says     map[string]heard // by namespace
 }
 
 func newPeer(r *Region, name string, place Place) *peer {
@@ -162,7 +164,14 @@ func reasonOf(err error) string {
 func (p *peer) unreachable() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return homeUnreachable(p.name, "it was not asked; "+p.reason)
+	return homeUnreachable(p.name, "it cannot be reached: "+p.reason)
+}
+
+// why says why the region cannot be reached.
+func (p *peer) why() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.reason
 }
 
 func homeUnreachable(home, why string) *store.Error {

@@ -65,9 +65,9 @@ type Region struct {
 	lastHeard  atomic.Int64 // when hearing began last, by the wall clock in nanoseconds
 	healthy    atomic.Bool  // the store said what namespaces it has, when it was asked last
 
-	mu      sync.Mutex
-	records map[string]bool   // of unplaced namespaces that were looked into: there are records
-	loud    map[string]string // what has been logged of a namespace
+	mu       sync.Mutex
+	records  map[string]bool // of unplaced namespaces that were looked into: there are records
+	troubles map[string]*trouble
 
 	standIns map[string]*standIn
 	draining context.Context
@@ -98,7 +98,7 @@ func New(ctx context.Context, config Config) (*Region, error) {
 	}
 	r := &Region{
 		config: config, logger: config.Logger, peers: map[string]*peer{}, standIns: map[string]*standIn{},
-		records: map[string]bool{}, loud: map[string]string{},
+		records: map[string]bool{}, troubles: map[string]*trouble{},
 	}
 	for _, name := range config.Topology.names() {
 		if name != config.Name {
@@ -156,7 +156,7 @@ func (r *Region) keepFresh() {
 			return
 		case <-ticker.C:
 		}
-		if r.refresh(r.ctx) == nil && r.atlas.Load().unplaced {
+		if r.refresh(r.ctx) == nil && r.atlas.Load().unsettled {
 			_ = r.settle(r.ctx) // what is missing, the atlas says
 		}
 	}
@@ -184,7 +184,7 @@ func (r *Region) Topology() *pb.GetTopologyResponse {
 		m.Regions = append(m.Regions, &pb.Region{Name: name, Address: r.config.Topology.Regions[name].Address})
 	}
 	for _, k := range r.atlas.Load().list {
-		if k.placed() {
+		if k.inForce() {
 			m.Placements = append(m.Placements, &pb.NamespacePlacement{Namespace: k.ns.Name, Placement: storepb.PlacementToProto(k.ns.Placement)})
 		}
 	}

@@ -43,7 +43,9 @@ func (r *Router) CreateNamespace(ctx context.Context, ns store.Namespace) (store
 	if isNew {
 		r.region.noteRecords(ns.Name, false)
 	}
-	err = r.region.everywhere(ctx, func(p *peer, l *link) error { return p.put(ctx, l, created, false) })
+	theirs := created
+	theirs.RecoveryFloor = ns.RecoveryFloor // of this region's own only if it was asked for
+	err = r.region.everywhere(ctx, func(p *peer, l *link) error { return p.put(ctx, l, theirs, false) })
 	if err != nil {
 		return store.Namespace{}, err
 	}
@@ -62,10 +64,9 @@ func (r *Router) placed(ctx context.Context, ns store.Namespace) (store.Namespac
 	return r.region.config.Store.GetNamespace(ctx, ns.Name)
 }
 
-// UpdateNamespace implements [store.Namespaces], in all regions, which must be reachable.
-//
-// A recovery floor is one region's own matter, for it is a region's store that was restored: it
-// changes elsewhere only where it was the same as here.
+// UpdateNamespace implements [store.Namespaces], in all regions, which must be reachable. A
+// recovery floor goes to other regions only if it is raised: otherwise it is this region's own
+// matter, as it is a region's store that was restored.
 func (r *Router) UpdateNamespace(ctx context.Context, ns store.Namespace) (store.Namespace, error) {
 	if err := r.region.listenToAll(ctx); err != nil {
 		return store.Namespace{}, err
@@ -78,14 +79,11 @@ func (r *Router) UpdateNamespace(ctx context.Context, ns store.Namespace) (store
 	if err != nil {
 		return store.Namespace{}, err
 	}
-	err = r.region.everywhere(ctx, func(p *peer, l *link) error {
-		theirs := p.said(ns.Name)
-		next := updated
-		if floor := theirs.ns.RecoveryFloor; theirs.exists && !floor.Equal(old.RecoveryFloor) && floor.After(next.RecoveryFloor) {
-			next.RecoveryFloor = floor
-		}
-		return p.put(ctx, l, next, theirs.exists)
-	})
+	theirs := updated
+	if !theirs.RecoveryFloor.After(old.RecoveryFloor) {
+		theirs.RecoveryFloor = time.Time{}
+	}
+	err = r.region.everywhere(ctx, func(p *peer, l *link) error { return p.put(ctx, l, theirs, p.said(ns.Name).exists) })
 	return updated, err
 }
 
@@ -115,7 +113,7 @@ func (r *Region) everywhere(ctx context.Context, do func(*peer, *link) error) er
 	)
 	for name, p := range r.peers {
 		asked.Go(func() {
-			err := p.unreachable()
+			var err error = store.Refuse(store.ErrUnavailable, "it cannot be reached: "+p.why())
 			if l := p.current.Load(); l != nil {
 				err = do(p, l)
 			}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	pb "github.com/idemd/idemd/proto/idemd/v1"
@@ -64,13 +65,17 @@ func (s *service) Ping(ctx context.Context, m *pb.PingRequest) (*pb.PingResponse
 	}, nil
 }
 
-// GetPlacements implements the PeerService. What is not placed is looked at anew: the answer may
-// be what a first placement is made by.
+// GetPlacements implements the PeerService. The answer may be what a first placement is made by:
+// what is not in force is looked at anew, and the asker asked for what it has placed.
 func (s *service) GetPlacements(ctx context.Context, m *pb.GetPlacementsRequest) (*pb.GetPlacementsResponse, error) {
-	if _, err := s.asker(ctx, m.GetRegion(), m.GetFromRegion()); err != nil {
+	from, err := s.asker(ctx, m.GetRegion(), m.GetFromRegion())
+	if err != nil {
 		return nil, wire(err)
 	}
-	if s.region.atlas.Load().unplaced {
+	if s.region.atlas.Load().unsettled {
+		if len(metadata.ValueFromIncomingContext(ctx, askingBack)) == 0 {
+			from.answerBy(ctx)
+		}
 		if err := s.region.refresh(ctx); err != nil {
 			return nil, wire(err)
 		}

@@ -155,13 +155,15 @@ func (c call) placed(ctx context.Context, namespace string) (*known, error) {
 		}
 		k = c.region.atlas.Load().byName[namespace]
 	}
-	if k != nil && k.ns.Placement.Epoch < c.epoch && c.from.learn(ctx) == nil {
+	if k != nil && (k.ns.Placement.Epoch < c.epoch || !k.inForce()) && c.from.learn(ctx) == nil {
 		k = c.region.atlas.Load().byName[namespace]
 	}
 	switch {
 	case k == nil:
 		return nil, store.NamespaceUnknown(namespace)
-	case !k.placed() || k.ns.Placement.Epoch != c.epoch || k.problem != "":
+	case k.problem != "":
+		return nil, homeless(k)
+	case k.ns.Placement.Epoch != c.epoch:
 		return nil, c.notHere(k, fmt.Sprintf("it was sent by epoch %d", c.epoch))
 	}
 	return k, nil
