@@ -207,12 +207,8 @@ func (r *ImportRequest) Validate() error {
 }
 
 // DecideImport is the table's Import. For old see [DecideClaim].
-func DecideImport(old *Record, ns *Namespace, req ImportRequest, now time.Time) (answer ImportAnswer, change Change, err error) {
-	change, err = operate(ns, req.Epoch, func() (Change, error) {
-		answer, change, err = decideImport(old, ns, req, now)
-		return change, err
-	})
-	return answer, change, err
+func DecideImport(old *Record, ns *Namespace, req ImportRequest, now time.Time) (ImportAnswer, Change, error) {
+	return settle(ns, req.Epoch, func() (ImportAnswer, Change, error) { return decideImport(old, ns, req, now) })
 }
 
 func decideImport(old *Record, ns *Namespace, req ImportRequest, now time.Time) (ImportAnswer, Change, error) {

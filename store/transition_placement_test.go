@@ -128,6 +128,12 @@ func asksForce(fence int64) placedAsk {
 	}
 }
 
+func asksImport(old *store.Record, ns *store.Namespace, epoch int64) (any, store.Change, error) {
+	req := store.ImportRequest{Key: placedKey, AnyFingerprint: true, Reason: "r", Epoch: epoch}
+	answer, change, err := store.DecideImport(old, ns, req, placedNow)
+	return answer, change, err
+}
+
 func fenceOf(rec *store.Record) int64 {
 	if rec == nil {
 		return 1
@@ -196,6 +202,9 @@ var otherCases = []placedCase{
 	{"ForceRelease of another fence", heldRecord(nil), asksForce(1), store.ErrStaleFence, false},
 	{"ForceRelease of a completed one", completedRecord(), asksForce(0), store.ErrNotHeld, false},
 	{"ForceRelease", heldRecord(nil), asksForce(0), nil, true},
+
+	{"Import of a forgotten key", nil, asksImport, nil, true},
+	{"Import of a known key", completedRecord(), asksImport, nil, false},
 }
 
 func placedNamespace(epoch int64, phase store.MovePhase) *store.Namespace {

@@ -21,10 +21,12 @@ func Run(t *testing.T, factory Factory) {
 	t.Run("Cases", func(t *testing.T) { runChecks(t, cases, factory) })
 }
 
+const unplaced = "there are no Placements here: over the wire namespaces are placed by servers alone"
+
 // placing is the factory for what needs Placements. Without them the test is skipped.
 func placing(t *testing.T, factory Factory) Factory {
 	if factory(t).Unplaced {
-		t.Skip("there are no Placements here: over the wire namespaces are placed by servers alone")
+		t.Skip(unplaced)
 	}
 	return factory
 }

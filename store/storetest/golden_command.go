@@ -25,7 +25,7 @@ type goldenArgs map[string]func(string) error
 // goldenFlags are the arguments that are written without a value.
 var goldenFlags = []string{"hold", "omitted"}
 
-var goldenKeyArgs = goldenArgs{"ns": isText, "scope": isText, "id": isText, "entity": isText}
+var goldenKeyArgs = goldenArgs{"ns": isText, "scope": isText, "id": isText, "entity": isText, "epoch": isNumber}
 
 var goldenNamespaceArgs = goldenArgs{
 	"retention": isDuration, "tier": oneOf(goldenTiers), "policy": oneOf(goldenPolicies), "lease": isDuration,
@@ -57,7 +57,14 @@ var goldenVerbs = map[string]goldenVerb{
 	"lookup":        operation("", []string{"fp"}, goldenArgs{"fp": isFingerprint}),
 	"resolve":       operation("", nil, goldenArgs{"fence": isFence, "outcome": isText, "actor": isText, "reason": isText}),
 	"force-release": operation("", nil, goldenArgs{"fence": isFence, "actor": isText, "reason": isText}),
+	"place":         operation("", []string{"epoch", "revision"}, goldenArgs{"revision": isNumber, "rule": isText, "phase": oneOf(goldenPhases), "to": isText}),
+	"export":        {positional: "name", required: []string{"name"}, args: goldenArgs{"name": isText}},
+	"import":        operation("name", []string{"name"}, goldenArgs{"name": isText, "revision": isNumber}),
+	"forget":        operation("", nil, goldenArgs{"revision": isNumber}),
 }
+
+// placingVerbs are those that a store without Placements cannot play.
+var placingVerbs = []string{"place", "export", "import", "forget"}
 
 func operation(positional string, required []string, args goldenArgs) goldenVerb {
 	maps.Copy(args, goldenKeyArgs)
@@ -71,6 +78,7 @@ var (
 	goldenEffects     = map[string]store.Effect{"NONE": store.EffectNone, "UNKNOWN": store.EffectUnknown}
 	goldenTiers       = map[string]store.Tier{"HOUR": store.TierHour, "DAY": store.TierDay, "WEEK": store.TierWeek, "MONTH": store.TierMonth}
 	goldenEntityRules = map[string]store.EntityRule{"OPTIONAL": store.EntityOptional, "REQUIRED": store.EntityRequired, "FORBIDDEN": store.EntityForbidden}
+	goldenPhases      = map[string]store.MovePhase{"FROZEN": store.MoveFrozen, "SEALED": store.MoveSealed, "FLIPPED": store.MoveFlipped}
 	goldenEventKinds  = map[string]store.EventKind{
 		"takeover": store.EventTakeover, "late-outcome": store.EventLateOutcome,
 		"resolved": store.EventResolved, "force-released": store.EventForceReleased,

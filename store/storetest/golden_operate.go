@@ -28,41 +28,45 @@ func (r *goldenRun) operate(key store.Key, cmd goldenCommand) string {
 	case "claim":
 		answer, err := r.inst.Claim(ctx, store.ClaimRequest{
 			Key: key, AttemptID: cmd.text("attempt"), Fingerprint: fingerprintOf(cmd.text("fp")), Lease: duration(cmd, "lease"),
-			Hold: cmd.has("hold"), IntentTime: r.time(cmd, "intent"),
+			Hold: cmd.has("hold"), IntentTime: r.time(cmd, "intent"), Epoch: r.epoch(cmd),
 		})
 		return answerText(r, answer, err, r.claimText)
 	case "renew":
 		answer, err := r.inst.Renew(ctx, store.RenewRequest{
-			Key: key, AttemptID: cmd.text("attempt"), Fence: r.fence(cmd), Lease: duration(cmd, "lease"),
+			Key: key, AttemptID: cmd.text("attempt"), Fence: r.fence(cmd), Lease: duration(cmd, "lease"), Epoch: r.epoch(cmd),
 		})
 		return answerText(r, answer, err, r.renewText)
 	case "complete":
 		answer, err := r.inst.Complete(ctx, store.CompleteRequest{
-			Key: key, AttemptID: cmd.text("attempt"), Fence: r.fence(cmd), Outcome: r.outcome(cmd),
+			Key: key, AttemptID: cmd.text("attempt"), Fence: r.fence(cmd), Outcome: r.outcome(cmd), Epoch: r.epoch(cmd),
 		})
 		return answerText(r, answer, err, r.completeText)
 	case "release":
 		answer, err := r.inst.Release(ctx, store.ReleaseRequest{
-			Key: key, AttemptID: cmd.text("attempt"), Fence: r.fence(cmd), Effect: goldenEffects[cmd.text("effect")],
+			Key: key, AttemptID: cmd.text("attempt"), Fence: r.fence(cmd), Effect: goldenEffects[cmd.text("effect")], Epoch: r.epoch(cmd),
 		})
 		return answerText(r, answer, err, releaseText)
 	case "import-outcome":
 		answer, err := r.inst.ImportOutcome(ctx, store.ImportRequest{
 			Key: key, Fingerprint: fingerprintOf(cmd.text("fp")), AnyFingerprint: !cmd.has("fp"), Outcome: r.outcome(cmd),
-			CompletedAt: r.time(cmd, "completed"), Actor: cmd.text("actor"), Reason: cmd.text("reason"),
+			CompletedAt: r.time(cmd, "completed"), Actor: cmd.text("actor"), Reason: cmd.text("reason"), Epoch: r.epoch(cmd),
 		})
 		return answerText(r, answer, err, importText)
 	case "lookup":
-		answer, err := r.inst.Lookup(ctx, store.LookupRequest{Key: key, Fingerprint: fingerprintOf(cmd.text("fp"))})
+		answer, err := r.inst.Lookup(ctx, store.LookupRequest{Key: key, Fingerprint: fingerprintOf(cmd.text("fp")), Epoch: r.epoch(cmd)})
 		return answerText(r, answer, err, r.lookupText)
 	case "resolve":
 		record, err := r.inst.Resolve(ctx, store.ResolveRequest{
 			Key: key, Fence: r.expected(cmd), AnyFence: !cmd.has("fence"), Outcome: r.outcome(cmd), Actor: cmd.text("actor"), Reason: cmd.text("reason"),
+			Epoch: r.epoch(cmd),
 		})
 		return answerText(r, record, err, r.returnedText)
+	case "place", "import", "forget":
+		return r.move(key.Namespace, cmd)
 	default: // the parser lets nothing else through
 		record, err := r.inst.ForceRelease(ctx, store.ForceReleaseRequest{
 			Key: key, Fence: r.expected(cmd), AnyFence: !cmd.has("fence"), Actor: cmd.text("actor"), Reason: cmd.text("reason"),
+			Epoch: r.epoch(cmd),
 		})
 		return answerText(r, record, err, r.returnedText)
 	}

@@ -29,6 +29,8 @@ var goldenReasons = map[string]error{
 	"ALREADY_COMPLETED":    store.ErrAlreadyCompleted,
 	"NOT_LAPSED":           store.ErrNotLapsed,
 	"NOT_HELD":             store.ErrNotHeld,
+	"WRONG_REGION":         store.ErrWrongRegion,
+	"STORE_UNAVAILABLE":    store.ErrUnavailable,
 }
 
 // reasonOf names a refusal. One that unwraps to several sentinels, or is not a
@@ -43,6 +45,9 @@ func reasonOf(err error) string {
 	var refusal *store.Error
 	if len(reasons) != 1 || !errors.As(err, &refusal) {
 		return fmt.Sprintf("error of no reason %v: %v", reasons, err)
+	}
+	if errors.Is(err, store.ErrUnavailable) && refusal.RetryAfter <= 0 {
+		return "error without a hint when to ask again: " + reasons[0]
 	}
 	return reasons[0]
 }
