@@ -56,6 +56,7 @@ type cli struct {
 	Lookup    lookupCmd    `cmd:"" help:"Show where a key stands, and change nothing."`
 	Namespace namespaceCmd `cmd:"" help:"Create, show and change namespaces."`
 	Record    recordCmd    `cmd:"" help:"Inspect and settle keys, as an operator."`
+	Region    regionCmd    `cmd:"" help:"Show the regions, and move namespaces between them."`
 	Bucket    bucketCmd    `cmd:"" help:"Show the time slices of the key store."`
 	Migrate   migrateCmd   `cmd:"" help:"Prepare a database for serve --store."`
 	DevCerts  devCertsCmd  `cmd:"" help:"Make throw-away certificates and a policy, to try serve with."`

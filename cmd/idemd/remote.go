@@ -61,7 +61,7 @@ func (f *remoteFlags) call(s *session, fn func(context.Context, *grpc.ClientConn
 // says what to do if no answer can be shown.
 func (f *remoteFlags) callFor(s *session, wait time.Duration, advice string, fn func(context.Context, *grpc.ClientConn) error) error {
 	var sent sentProbe
-	conn, err := f.dial(grpc.WithStatsHandler(&sent))
+	conn, err := f.dial(grpc.WithStatsHandler(&sent), alive())
 	if err != nil {
 		return err
 	}

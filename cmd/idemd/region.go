@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+
+	idemdv1 "github.com/idemd/idemd/proto/idemd/v1"
+)
+
+// regionCmd is about where keys live.
+type regionCmd struct {
+	List regionListCmd `cmd:"" help:"Show the regions, which of them answer, and where the keys of each namespace live."`
+	Move regionMoveCmd `cmd:"" help:"Give all keys of a namespace another home, or go on with a move that broke off."`
+}
+
+type regionListCmd struct {
+	remoteFlags
+}
+
+// Run is called by kong.
+func (c *regionListCmd) Run(s *session) error {
+	return c.call(s, func(ctx context.Context, conn *grpc.ClientConn) error {
+		resp, err := idemdv1.NewIdempotencyServiceClient(conn).GetTopology(ctx, &idemdv1.GetTopologyRequest{})
+		if err != nil {
+			return err
+		}
+		if c.Output == "json" {
+			return printJSON(s, resp)
+		}
+		answers := c.askAll(ctx, resp)
+		return c.show(s, resp, func(p *page) { topologyText(p, resp, answers) })
+	})
+}
+
+// regionAnswerTime is how long each region has to answer.
+const regionAnswerTime = 3 * time.Second
+
+// askAll says of each region whether a server of it answers from here.
+func (c *regionListCmd) askAll(ctx context.Context, topology *idemdv1.GetTopologyResponse) []string {
+	answers := make([]string, len(topology.GetRegions()))
+	var asked sync.WaitGroup
+	for i, r := range topology.GetRegions() {
+		asked.Go(func() {
+			answers[i] = "answers"
+			if r.GetName() == topology.GetRegion() {
+				return
+			}
+			if err := c.ask(ctx, r.GetAddress()); err != nil {
+				answers[i] = "no answer: " + oneLine(err.Error())
+			}
+		})
+	}
+	asked.Wait()
+	return answers
+}
+
+func (c *regionListCmd) ask(ctx context.Context, addr string) error {
+	there := c.remoteFlags
+	there.Addr = addr
+	conn, err := there.dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, regionAnswerTime)
+	defer cancel()
+	_, err = idemdv1.NewIdempotencyServiceClient(conn).GetTopology(ctx, &idemdv1.GetTopologyRequest{})
+	return there.explain(err, regionAnswerTime)
+}
+
+func topologyText(p *page, resp *idemdv1.GetTopologyResponse, answers []string) {
+	p.line("REGION\tADDRESS\tFROM HERE")
+	for i, r := range resp.GetRegions() {
+		name := shown(r.GetName())
+		if r.GetName() == resp.GetRegion() {
+			name += " (asked)"
+		}
+		p.line("%s\t%s\t%s", name, shown(r.GetAddress()), answers[i])
+	}
+	p.line("")
+	p.line("NAMESPACE\tEPOCH\tREVISION\tMOVE\tRULE")
+	for _, n := range resp.GetPlacements() {
+		placement := n.GetPlacement()
+		p.line("%s\t%d\t%d\t%s\t%s", n.GetNamespace(), placement.GetEpoch(), placement.GetRevision(), moveText(placement), shown(placement.GetRule()))
+	}
+}
+
+func moveText(p *idemdv1.Placement) string {
+	if p.GetMovePhase() == idemdv1.MovePhase_MOVE_PHASE_UNSPECIFIED {
+		return "-"
+	}
+	return fmt.Sprintf("to %s: %s", shown(p.GetMoveTo()), word(p.GetMovePhase(), "MOVE_PHASE_"))
+}
+
+type regionMoveCmd struct {
+	remoteFlags
+	Namespace string `arg:"" help:"Namespace to move."`
+	To        string `arg:"" help:"Region that is to be the home of all its keys."`
+	Abandon   bool   `help:"Give up a move that has not reached its new home; any region's server can be asked."`
+	Patience  span   `default:"1m" help:"How long to wait for attempts that hold a lease; after that none is renewed, and they run out (${default})."`
+	Actor     string `default:"${user}" help:"Who decided ($$USER, or the user id); kept in the servers' logs."`
+}
+
+const (
+	// moveLimit is longer than any move takes; what a move waits for is bounded by itself.
+	moveLimit = 30 * 24 * time.Hour
+	moveAgain = "run the same command again: it goes on where it stopped"
+)
+
+// Run is called by kong. A move is made by a server of the region that is moved to, which is
+// found by the topology.
+func (c *regionMoveCmd) Run(s *session) error {
+	if !c.Abandon {
+		if err := c.findTarget(s); err != nil {
+			return err
+		}
+	}
+	return c.callFor(s, moveLimit, moveAgain, func(ctx context.Context, conn *grpc.ClientConn) error {
+		stream, err := idemdv1.NewAdminServiceClient(conn).MoveNamespace(ctx, &idemdv1.MoveNamespaceRequest{
+			Namespace: c.Namespace, ToRegion: c.To, Abandon: c.Abandon, Patience: durationProto(c.Patience), Actor: c.Actor,
+		})
+		if err != nil {
+			return err
+		}
+		for {
+			step, err := stream.Recv()
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err == nil {
+				err = c.showStep(s, step)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	})
+}
+
+// findTarget makes the address that of the region that is moved to.
+func (c *regionMoveCmd) findTarget(s *session) error {
+	return c.call(s, func(ctx context.Context, conn *grpc.ClientConn) error {
+		resp, err := idemdv1.NewIdempotencyServiceClient(conn).GetTopology(ctx, &idemdv1.GetTopologyRequest{})
+		if err != nil || resp.GetRegion() == c.To {
+			return err
+		}
+		var names []string
+		for _, r := range resp.GetRegions() {
+			if r.GetName() == c.To {
+				c.Addr = r.GetAddress()
+				return nil
+			}
+			names = append(names, r.GetName())
+		}
+		return fmt.Errorf("there is no region %q; the topology has %s", c.To, strings.Join(names, ", "))
+	})
+}
+
+// showStep prints a step on a line of its own, at once; what it means goes to standard error.
+func (c *regionMoveCmd) showStep(s *session, step *idemdv1.MoveNamespaceResponse) error {
+	if c.Output == "json" {
+		return printJSON(s, step)
+	}
+	line := "step: " + step.GetStep()
+	if step.GetStep() == "waiting" || step.GetStep() == "copied" {
+		line = fmt.Sprintf("%s %d", line, step.GetCount())
+	}
+	if _, err := fmt.Fprintln(s.stdout, line); err != nil {
+		return unwritten(err)
+	}
+	if step.GetDetail() != "" {
+		fmt.Fprintf(s.stderr, "idemd: %s: %s\n", step.GetStep(), oneLine(step.GetDetail()))
+	}
+	return nil
+}
+
+// alive has a server that is silent for long found out, though a call to it may last.
+func alive() grpc.DialOption {
+	return grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 10 * time.Second})
+}
