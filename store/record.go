@@ -43,7 +43,7 @@ const (
 // An empty Digest means "no fingerprint", is explicit, and matches only itself.
 type Fingerprint struct {
 	// Version tags the algorithm that made Digest. Zero is the application's own.
-	// It is zero when Digest is empty. The highest is UnknownFingerprint's.
+	// It is zero when Digest is empty.
 	Version uint32
 	// Digest is 0 to 64 opaque bytes.
 	Digest string

@@ -218,8 +218,8 @@ func (f Fingerprint) validate() error {
 	switch {
 	case len(f.Digest) > MaxFingerprintBytes:
 		return invalid("fingerprint has %d bytes, at most %d are allowed; send a digest of the request", len(f.Digest), MaxFingerprintBytes)
-	case f.Version == UnknownFingerprint.Version:
-		return invalid("fingerprint version %d says that a fingerprint is not known; use another", f.Version)
+	case f == UnknownFingerprint:
+		return invalid("this fingerprint says that it is not known; send another, or none")
 	case f.Digest == "" && f.Version != 0:
 		return invalid("an empty fingerprint has no version, but version %d was sent", f.Version)
 	}
