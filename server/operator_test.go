@@ -39,6 +39,18 @@ func (hanging) ForceRelease(ctx context.Context, _ store.ForceReleaseRequest) (*
 	return hang[*store.Record](ctx)
 }
 
+func (hanging) ImportOutcome(ctx context.Context, _ store.ImportRequest) (store.ImportAnswer, error) {
+	return hang[store.ImportAnswer](ctx)
+}
+
+func (hanging) BeginRecovery(ctx context.Context, _ store.BeginRecoveryRequest) (store.BegunRecovery, error) {
+	return hang[store.BegunRecovery](ctx)
+}
+
+func (hanging) LiftRecovery(ctx context.Context, _ store.LiftRecoveryRequest) (store.Namespace, error) {
+	return hang[store.Namespace](ctx)
+}
+
 func (hanging) CreateNamespace(ctx context.Context, _ store.Namespace) (store.Namespace, error) {
 	return hang[store.Namespace](ctx)
 }
@@ -71,6 +83,15 @@ var everyOperatorsCall = map[string]func(context.Context, *client.Client) error{
 	"ForceRelease": func(ctx context.Context, c *client.Client) error {
 		return only(c.ForceRelease(ctx, store.ForceReleaseRequest{Key: testKey, AnyFence: true, Reason: "r"}))
 	},
+	"ImportOutcome": func(ctx context.Context, c *client.Client) error {
+		return only(c.ImportOutcome(ctx, store.ImportRequest{Key: testKey, Reason: "r"}))
+	},
+	"BeginRecovery": func(ctx context.Context, c *client.Client) error {
+		return only(c.BeginRecovery(ctx, store.BeginRecoveryRequest{CompleteUntil: time.Unix(1, 0), Reason: "r"}))
+	},
+	"LiftRecovery": func(ctx context.Context, c *client.Client) error {
+		return only(c.LiftRecovery(ctx, store.LiftRecoveryRequest{Namespace: "default", Reason: "r"}))
+	},
 	"CreateNamespace": func(ctx context.Context, c *client.Client) error {
 		return only(c.CreateNamespace(ctx, store.Namespace{Name: "shop"}))
 	},
@@ -89,6 +110,9 @@ func TestOperatorsCallsAreBounded(t *testing.T) {
 		defer r.close()
 		c := r.client()
 		for _, m := range pb.AdminService_ServiceDesc.Methods {
+			if m.MethodName == "Backup" {
+				continue // takes as long as it takes, or as its caller waits
+			}
 			call := everyOperatorsCall[m.MethodName]
 			if call == nil {
 				t.Errorf("no call of %s", m.MethodName)

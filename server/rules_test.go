@@ -154,6 +154,8 @@ func TestWhoMayCallWhat(t *testing.T) {
 				want = notKnown
 			case !slices.ContainsFunc(r.anyOf, func(role identity.Role) bool { return slices.Contains(has, role) }):
 				want = notAllowed
+			case r.all && principal != operatorToken:
+				want = notAllowed
 			case r.namespace != nil && principal == otherTenant && r.creates:
 				want = notAllowed
 			case r.namespace != nil && principal == otherTenant:
@@ -226,6 +228,10 @@ func askWell(t *testing.T, conn *grpc.ClientConn, method, namespace string) (pro
 		request = &pb.ResolveRequest{Key: key, AnyFence: true, Reason: "r", Actor: "alice"}
 	case pb.AdminService_ForceRelease_FullMethodName:
 		request = &pb.ForceReleaseRequest{Key: key, AnyFence: true, Reason: "r", Actor: "alice"}
+	case pb.AdminService_ImportOutcome_FullMethodName:
+		request = &pb.ImportOutcomeRequest{Key: key, Reason: "r", Actor: "alice"}
+	case pb.AdminService_LiftRecovery_FullMethodName:
+		request = &pb.LiftRecoveryRequest{Namespace: namespace, Reason: "r", Actor: "alice"}
 	default:
 		return askAbout(t, conn, method, namespace)
 	}

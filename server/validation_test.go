@@ -65,6 +65,21 @@ func (u untouchable) ForceRelease(context.Context, store.ForceReleaseRequest) (*
 	return nil, store.ErrInternal
 }
 
+func (u untouchable) ImportOutcome(context.Context, store.ImportRequest) (store.ImportAnswer, error) {
+	u.t.Error("ImportOutcome reached the store")
+	return store.ImportAnswer{}, store.ErrInternal
+}
+
+func (u untouchable) BeginRecovery(context.Context, store.BeginRecoveryRequest) (store.BegunRecovery, error) {
+	u.t.Error("BeginRecovery reached the store")
+	return store.BegunRecovery{}, store.ErrInternal
+}
+
+func (u untouchable) LiftRecovery(context.Context, store.LiftRecoveryRequest) (store.Namespace, error) {
+	u.t.Error("LiftRecovery reached the store")
+	return store.Namespace{}, store.ErrInternal
+}
+
 func (u untouchable) CreateNamespace(context.Context, store.Namespace) (store.Namespace, error) {
 	u.t.Error("CreateNamespace reached the store")
 	return store.Namespace{}, store.ErrInternal
@@ -118,6 +133,9 @@ func keyCase(name, reason, text string, key *pb.Key) []refusalCase {
 		},
 		"ForceRelease": func(ctx context.Context, _ pb.IdempotencyServiceClient, a pb.AdminServiceClient) error {
 			return only(a.ForceRelease(ctx, &pb.ForceReleaseRequest{Key: key, AnyFence: true, Reason: "r"}))
+		},
+		"ImportOutcome": func(ctx context.Context, _ pb.IdempotencyServiceClient, a pb.AdminServiceClient) error {
+			return only(a.ImportOutcome(ctx, &pb.ImportOutcomeRequest{Key: key, Reason: "r"}))
 		},
 	}
 	var cases []refusalCase
@@ -199,6 +217,18 @@ func TestBadRequestsAreRefusedBeforeAnyWork(t *testing.T) {
 		{"ForceRelease/no reason", func(ctx context.Context, _ pb.IdempotencyServiceClient, a pb.AdminServiceClient) error {
 			return only(a.ForceRelease(ctx, &pb.ForceReleaseRequest{Key: good}))
 		}, invalid, "reason is required"},
+		{"ImportOutcome/no reason", func(ctx context.Context, _ pb.IdempotencyServiceClient, a pb.AdminServiceClient) error {
+			return only(a.ImportOutcome(ctx, &pb.ImportOutcomeRequest{Key: good}))
+		}, invalid, "reason is required"},
+		{"BeginRecovery/no time", func(ctx context.Context, _ pb.IdempotencyServiceClient, a pb.AdminServiceClient) error {
+			return only(a.BeginRecovery(ctx, &pb.BeginRecoveryRequest{Reason: "r"}))
+		}, invalid, "the instant is missing"},
+		{"LiftRecovery/no namespace", func(ctx context.Context, _ pb.IdempotencyServiceClient, a pb.AdminServiceClient) error {
+			return only(a.LiftRecovery(ctx, &pb.LiftRecoveryRequest{Reason: "r"}))
+		}, invalid, "namespace must be"},
+		{"Backup/not configured", func(ctx context.Context, _ pb.IdempotencyServiceClient, a pb.AdminServiceClient) error {
+			return only(a.Backup(ctx, &pb.BackupRequest{Name: "../../etc"}))
+		}, invalid, "makes no backups"},
 		{"CreateNamespace/nothing", create(nil), invalid, "namespace must be"},
 		{"CreateNamespace/name", create(&pb.Namespace{Name: "Shop"}), invalid, "namespace must be"},
 		{"CreateNamespace/retention", create(&pb.Namespace{Name: "shop", Retention: durationpb.New(1)}), invalid, "retention"},
