@@ -226,7 +226,7 @@ func TestNamespaceMoves(t *testing.T) {
 // The address that was dialled may be a balancer's, and lead elsewhere next time.
 func TestDialledServerIsInAnotherRegion(t *testing.T) {
 	among(t, func(w *world) {
-		w.client.Close()
+		w.closes()
 		w.with(func() { w.leads["127.0.0.9:7600"] = "eu" })
 		w.dial("127.0.0.9:7600")
 		w.learnt("eu", "us")
@@ -253,7 +253,7 @@ func TestThoseWhoDoNotRoute(t *testing.T) {
 	}
 	among(t, twice, NoRouting())
 	among(t, func(w *world) {
-		w.client.Close()
+		w.closes()
 		conn, err := grpc.NewClient("127.0.0.2:7600", grpc.WithContextDialer(w.connect), grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
 			w.Fatal(err)
@@ -261,7 +261,7 @@ func TestThoseWhoDoNotRoute(t *testing.T) {
 		defer conn.Close()
 		w.client = New(conn)
 		twice(w)
-		w.client.Close()
+		w.closes()
 		w.client.keys.sessions.running.Wait()
 	})
 }

@@ -106,6 +106,14 @@ func (w *world) dial(address string, opts ...grpc.DialOption) {
 	w.client = c
 }
 
+// closes closes the client.
+func (w *world) closes() {
+	w.Helper()
+	if err := w.client.Close(); err != nil {
+		w.Error(err)
+	}
+}
+
 // connect is the network.
 func (w *world) connect(ctx context.Context, address string) (net.Conn, error) {
 	w.mu.Lock()
