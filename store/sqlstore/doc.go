@@ -73,7 +73,7 @@
 // # Placements
 //
 // A change of a namespace's placement is in force copyLag + G after a reading of the catalog
-// that came behind its commit: by 11 no statement begins by an older copy from copyLag on, and
+// that came behind its commit (24.5 s by default): by 11 no statement begins by an older copy from copyLag on, and
 // G is for those that run. Only a COMMIT may take longer (9). It matters when records are to be
 // copied: of a sealed namespace a listing is made behind all transactions that had a number
 // when it was asked for.

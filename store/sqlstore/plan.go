@@ -45,7 +45,7 @@ func (t texts) plan(home bucketID, open []bucketID) *plan {
 			continue
 		}
 		p.searched = append(p.searched, b)
-		if b != home && !(seeded("import-next") && b.start > home.start) {
+		if b.start < home.start || b.start > home.start && !seeded("import-next") {
 			others = append(others, b.table(t.region))
 		}
 		if b.start < home.start && !seeded("older-buckets") {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"regexp"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -199,7 +201,11 @@ func TestProtocolListingOfSealedAwaitsCommits(t *testing.T) {
 // importOf is a record as another store has it: completed, with a fence.
 func (g *stage) importOf(key store.Key, fence int64, body string) store.Inspection {
 	g.Helper()
-	at := timeOf(g.now())
+	return importedAt(key, g.now(), fence, body)
+}
+
+func importedAt(key store.Key, now, fence int64, body string) store.Inspection {
+	at := timeOf(now)
 	outcome := &store.Outcome{Body: []byte(body)}
 	return store.Inspection{Record: &store.Record{
 		Key: key, State: store.StateCompleted, Fence: fence, AttemptID: "a", AttemptNumber: 1, Fingerprint: store.Fingerprint{Version: 1, Digest: "fp"},
@@ -349,4 +355,54 @@ WHERE datname = current_database() AND wait_event_type = 'Lock' AND wait_event =
 		g.Fatal(err)
 	}
 	return n
+}
+
+// Several import the same keys, with fences in any order, while a bucket ends. Of each key the
+// highest fence stays, in one row.
+func TestRaceOfImportsAtBucketEnd(t *testing.T) {
+	t.Parallel()
+	g := newStage(t, Timing{MaxStatement: time.Second, MaxOffset: 500 * time.Millisecond})
+	stores := []*Store{g.open("idemd.dawdle", "0.02"), g.open("idemd.dawdle", "0.02"), g.open()}
+	g.place(stores[0], 1, 2, store.MoveSealed)
+	g.settle()
+	keys := make([]store.Key, 20)
+	for i := range keys {
+		keys[i] = g.key()
+	}
+	highest := make([]int64, len(keys))
+	var mu sync.Mutex
+	b := g.bucket()
+	g.nearlyAt(b.end(), 700*time.Millisecond)
+	end := b.end() + time.Second.Microseconds()
+	var importers sync.WaitGroup
+	for _, s := range stores {
+		importers.Go(func() {
+			for g.estimate() < end {
+				records := make([]store.Inspection, len(keys))
+				fence := 1 + rand.Int64N(1000)
+				for i, key := range keys {
+					records[i] = importedAt(key, g.estimate(), fence+int64(i), "x")
+				}
+				err := s.ImportRecords(g.Context(), "hour", 2, records)
+				if errors.Is(err, store.ErrUnavailable) {
+					continue // it may have been done: what is highest is not known
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				for i := range keys {
+					highest[i] = max(highest[i], fence+int64(i))
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	importers.Wait()
+	for i, key := range keys {
+		if fence := g.fenceOf(key); fence < highest[i] || highest[i] == 0 {
+			t.Errorf("key %s has fence %d; %d was imported", key.ID, fence, highest[i])
+		}
+	}
 }
