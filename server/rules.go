@@ -19,7 +19,7 @@ type rule struct {
 	anyOf     []identity.Role
 	namespace func(req any) string // nil: the request is about none, or all
 	creates   bool                 // the namespace, which is not there yet
-	all       bool                 // it takes the role in all namespaces
+	all       func(req any) bool   // whether it takes the role in all namespaces; nil: never
 }
 
 // rules are those of all methods. A method that is not in here is not served.
@@ -44,7 +44,7 @@ var rules = map[string]rule{
 	pb.AdminService_ListNamespaces_FullMethodName:  as(identity.Operator), // shows those of the operator
 	pb.AdminService_ListBuckets_FullMethodName:     as(identity.Operator),
 	pb.AdminService_ImportOutcome_FullMethodName:   in(identity.Operator, namespaceOfKey),
-	pb.AdminService_LiftRecovery_FullMethodName:    in(identity.Operator, namespaceLifted),
+	pb.AdminService_LiftRecovery_FullMethodName:    {anyOf: []identity.Role{identity.Operator}, namespace: namespaceField, all: liftsForNew},
 	pb.AdminService_BeginRecovery_FullMethodName:   inAll(identity.Operator),
 	pb.AdminService_Backup_FullMethodName:          inAll(identity.Operator),
 
@@ -71,7 +71,9 @@ func in(role identity.Role, namespace func(any) string) rule {
 }
 
 // inAll is for those with the role in all namespaces.
-func inAll(role identity.Role) rule { return rule{anyOf: []identity.Role{role}, all: true} }
+func inAll(role identity.Role) rule {
+	return rule{anyOf: []identity.Role{role}, all: func(any) bool { return true }}
+}
 
 // as is for those with one of the roles, anywhere.
 func as(anyOf ...identity.Role) rule { return rule{anyOf: anyOf} }
@@ -84,7 +86,7 @@ func (r rule) authorize(a *identity.Authorizer, principal string, req any) error
 	switch {
 	case r.open():
 		return nil
-	case r.all:
+	case r.all != nil && r.all(req):
 		return a.AuthorizeAll(principal, r.anyOf[0])
 	case r.namespace == nil:
 		return a.AuthorizeAny(principal, r.anyOf...)
@@ -96,12 +98,10 @@ func (r rule) authorize(a *identity.Authorizer, principal string, req any) error
 	return err
 }
 
-func namespaceLifted(req any) string {
+// liftsForNew reports whether a request is about all namespaces that there will be.
+func liftsForNew(req any) bool {
 	m, ok := req.(*pb.LiftRecoveryRequest)
-	if ok && m.GetForNew() {
-		return store.DefaultNamespace
-	}
-	return m.GetNamespace()
+	return ok && m.GetForNew()
 }
 
 func namespaceOfKey(req any) string { return keyOf(req).Namespace }

@@ -154,7 +154,7 @@ func TestWhoMayCallWhat(t *testing.T) {
 				want = notKnown
 			case !slices.ContainsFunc(r.anyOf, func(role identity.Role) bool { return slices.Contains(has, role) }):
 				want = notAllowed
-			case r.all && principal != operatorToken:
+			case r.all != nil && r.all(nil) && principal != operatorToken:
 				want = notAllowed
 			case r.namespace != nil && principal == otherTenant && r.creates:
 				want = notAllowed
@@ -180,6 +180,18 @@ var rolesOf = map[string][]identity.Role{
 	paymentsCaller: {identity.Caller}, everyCaller: {identity.Caller},
 	paymentsOperator: {identity.Operator}, operatorToken: {identity.Operator},
 	otherTenant: {identity.Caller, identity.Operator}, region: {identity.Peer},
+}
+
+// What is about all namespaces that there will be is not for the operator of some.
+func TestLiftingForNewNamespaces(t *testing.T) {
+	s := newSecured(t)
+	s.change("policy.yaml", testPolicy+"  - {principal: spiffe://example.org/default, role: operator, namespaces: [default, new]}\n")
+	for principal, want := range map[string]string{"spiffe://example.org/default": notAllowed, operatorToken: carriedOut} {
+		_, err := pb.NewAdminServiceClient(s.as(principal)).LiftRecovery(t.Context(), &pb.LiftRecoveryRequest{ForNew: true, Reason: "r", Actor: "alice"})
+		if reason(err) != want {
+			t.Errorf("%s: %v, want %q", principal, err, want)
+		}
+	}
 }
 
 // What a principal may not use looks like what is not there: to those who may not use it, and
