@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -55,6 +58,9 @@ func (n *node) join(s *session, c *serveCmd, t *region.Topology, metrics *server
 	if t == nil {
 		return nil
 	}
+	if err := n.keepRegion(c); err != nil {
+		return err
+	}
 	config := region.Config{
 		Name: c.Region, Topology: t, Store: n.store, StandIns: map[string]store.Backend{},
 		Caller: server.PrincipalOf, Observer: server.NewRegionMetrics(metrics), Logger: n.logger,
@@ -81,6 +87,49 @@ func (n *node) join(s *session, c *serveCmd, t *region.Topology, metrics *server
 	}
 	n.region, n.notice = joined, noticesOf(n.notice, joined.Notice)
 	return nil
+}
+
+// fileRegion in the directory of an embedded store is whose it is.
+const fileRegion = "REGION"
+
+// keepRegion refuses to serve as one region what was served as another: both would be home to
+// the same keys.
+func (n *node) keepRegion(c *serveCmd) error {
+	if c.Store != nil {
+		return nil // the region is in the names of the tables
+	}
+	path := filepath.Join(c.dataDir(), fileRegion)
+	text, err := os.ReadFile(path)
+	switch of := strings.TrimSpace(string(text)); {
+	case errors.Is(err, fs.ErrNotExist):
+		return writeRegion(path, c.Region)
+	case err != nil:
+		return err
+	case of != c.Region:
+		return usageError("--region %s: the store in %s is that of region %q (file %s); name that region, or another directory", c.Region, c.dataDir(), of, fileRegion)
+	}
+	return nil
+}
+
+// writeRegion makes the file, whole and on disk or not at all.
+func writeRegion(path, name string) error {
+	f, err := os.CreateTemp(filepath.Dir(path), fileRegion+".new-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // it is gone, if all went well
+	_, err = fmt.Fprintln(f, name)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
 }
 
 // noticesOf joins what an operator should see to.
