@@ -16,6 +16,7 @@ import (
 	pb "github.com/idemd/idemd/proto/idemd/v1"
 	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/pebblestore"
+	"github.com/idemd/idemd/store/storetest"
 )
 
 // onDisk makes regions with embedded stores in which the default namespace is of us.
@@ -281,4 +282,21 @@ func TestMoveIsAbandonedWhileItWaits(t *testing.T) {
 		t.Errorf("the mover ended with %v", err)
 	}
 	cancel()
+}
+
+// A store that was lost is not moved from as if it had been empty.
+func TestMoveFromAStoreThatWasLost(t *testing.T) {
+	w := start(t, `"*": fixed us`, "eu", "us", "ap")
+	w.us().stop()
+	lost := storetest.NewMemory(w.clock)
+	w.us().store = lost
+	w.us().start()
+	w.eu().events.wait(w, "us", true)
+	_, err := w.eu().moveTo(t.Context(), &pb.MoveNamespaceRequest{ToRegion: "eu"})
+	if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "lost") {
+		t.Errorf("got %v", err)
+	}
+	if ns, err := lost.GetNamespace(t.Context(), store.DefaultNamespace); err != nil || ns.Placement != (store.Placement{}) {
+		t.Errorf("the lost store was placed by %+v, %v", ns.Placement, err)
+	}
 }

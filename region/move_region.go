@@ -75,6 +75,14 @@ type movedStore struct {
 
 // PlaceNamespace implements [store.Placements].
 func (s *movedStore) PlaceNamespace(ctx context.Context, namespace string, p store.Placement) (store.Placed, error) {
+	own, err := s.GetNamespace(ctx, namespace)
+	if err != nil {
+		return store.Placed{}, err
+	}
+	if !s.region.mayAdopt(own, p) { // or it would be moved without what it had
+		return store.Placed{}, &store.Error{Sentinel: store.ErrUnavailable, Detail: fmt.Sprintf(
+			"the store of region %q has lost namespace %q, or is not that region's; restore a backup of it, or begin a recovery there", s.region.config.Name, namespace)}
+	}
 	placed, err := s.Backend.PlaceNamespace(ctx, namespace, p)
 	if err != nil {
 		return store.Placed{}, err

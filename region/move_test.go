@@ -330,7 +330,7 @@ func TestMoveRefusesAClockThatIsFarBehind(t *testing.T) {
 	if !errors.Is(err, store.ErrInvalidArgument) || !strings.Contains(err.Error(), "clock") {
 		t.Fatalf("got %v", err)
 	}
-	if p := w.placementIn("us"); p.Revision != 1 {
+	if p := w.placementIn("us"); p.Revision != agreed {
 		t.Fatalf("the placement was changed: %+v", p)
 	}
 }
@@ -424,14 +424,14 @@ func TestMoveForgetsAnEarlierStay(t *testing.T) {
 		Key: store.Key{Namespace: movedNamespace, ID: "1"}, State: store.StateInProgress, Fence: 1, AttemptID: "a", AttemptNumber: 1,
 		GrantedAt: storetest.Start, LeaseEnd: storetest.Start, AttemptLimit: storetest.Start, LapsePolicy: store.Hold, Retention: worldRetention,
 	}
-	sealed := store.Placement{Epoch: 1, Revision: 2, Rule: "fixed us", Move: store.Move{To: "eu", Phase: store.MoveSealed}}
-	rest := store.Placement{Epoch: 1, Revision: 3, Rule: "fixed us"}
+	sealed := store.Placement{Epoch: 1, Revision: 3, Rule: "fixed us", Move: store.Move{To: "eu", Phase: store.MoveSealed}}
+	rest := store.Placement{Epoch: 1, Revision: 4, Rule: "fixed us"}
 	for _, p := range []store.Placement{sealed, rest} {
 		if _, err := w.stores["eu"].PlaceNamespace(t.Context(), movedNamespace, p); err != nil {
 			t.Fatal(err)
 		}
 		if p == sealed {
-			if err := w.stores["eu"].ImportRecords(t.Context(), movedNamespace, 2, []store.Inspection{{Record: old}}); err != nil {
+			if err := w.stores["eu"].ImportRecords(t.Context(), movedNamespace, 3, []store.Inspection{{Record: old}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -464,6 +464,93 @@ func TestMoveIsAbandonedWithoutItsTarget(t *testing.T) {
 	}
 	w.finishMove(MoveRequest{Namespace: movedNamespace, To: "eu"})
 	w.checkArrived("eu")
+}
+
+// A listing may leave out what moves in the store meanwhile: it is listed until nothing is new.
+func TestMoveListsUntilNothingIsNew(t *testing.T) {
+	w := newMoveWorld(t, 1, "fixed us", 0)
+	for _, id := range []string{"1", "2"} {
+		w.complete("us", id, "a", w.claim("us", id, "a", 1).Granted.Fence, 1)
+	}
+	m := w.mover("eu", func() error { return nil })
+	m.Peers["us"] = &forgetful{Party: m.Peers["us"]}
+	if err := m.Move(t.Context(), MoveRequest{Namespace: movedNamespace, To: "eu"}, quiet); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"1", "2"} {
+		if w.claim("eu", id, "b", 2).Completed == nil {
+			t.Errorf("record %s was not moved", id)
+		}
+	}
+}
+
+// forgetful leaves the last record out the first time it is asked.
+type forgetful struct {
+	Party
+	asked bool
+}
+
+func (f *forgetful) Export(ctx context.Context, namespace string, revision int64, token string) (Exported, error) {
+	page, err := f.Party.Export(ctx, namespace, revision, token)
+	if !f.asked && err == nil {
+		f.asked, page.Records = true, page.Records[:len(page.Records)-1]
+	}
+	return page, err
+}
+
+// Some processes on an old home's store act by an older placement for a while. Nothing is copied
+// before they are sealed too, and nothing forgotten before they know where the keys are.
+func TestMoveWaitsUntilPlacementsAreInForce(t *testing.T) {
+	w := newMoveWorld(t, 1, "fixed us", 0)
+	w.claim("us", "1", "a", 1)
+	w.advance(6 * time.Second)
+	m := w.mover("eu", func() error { return nil })
+	late := &slow{Party: m.Peers["us"], w: w, inForce: map[store.MovePhase]time.Time{}}
+	m.Peers["us"] = late
+	if err := m.Move(t.Context(), MoveRequest{Namespace: movedNamespace, To: "eu"}, quiet); err != nil {
+		t.Fatal(err)
+	}
+	if late.exported == 0 || late.forgot == 0 {
+		t.Errorf("%d exports, %d removals", late.exported, late.forgot)
+	}
+}
+
+// slow is a region some of whose processes follow 20 s later.
+type slow struct {
+	Party
+	w                *moveWorld
+	inForce          map[store.MovePhase]time.Time
+	exported, forgot int
+}
+
+func (s *slow) Place(ctx context.Context, namespace string, p store.Placement) (store.Placed, error) {
+	placed, err := s.Party.Place(ctx, namespace, p)
+	if s.inForce[p.Move.Phase].IsZero() {
+		s.inForce[p.Move.Phase] = placed.Now.Add(20 * time.Second)
+	}
+	placed.InForce = placed.Now.Add(20 * time.Second)
+	return placed, err
+}
+
+func (s *slow) check(phase store.MovePhase, what string) {
+	if now := s.w.clocks["us"].Wall(); now.Before(s.inForce[phase]) {
+		s.w.t.Errorf("%s at %v, and the placement is in force at %v", what, now, s.inForce[phase])
+	}
+}
+
+func (s *slow) Export(ctx context.Context, namespace string, revision int64, token string) (Exported, error) {
+	s.check(store.MoveSealed, "exported")
+	s.exported++
+	return s.Party.Export(ctx, namespace, revision, token)
+}
+
+func (s *slow) Forget(ctx context.Context, namespace string, revision int64) (bool, error) {
+	s.forgot++
+	now := s.w.clocks["us"].Wall()
+	if flipped := s.inForce[store.MoveFlipped]; s.exported > 0 && now.Sub(s.inForce[store.MoveSealed]) < 20*time.Second {
+		s.w.t.Errorf("forgotten at %v, flipped after %v", now, flipped)
+	}
+	return s.Party.Forget(ctx, namespace, revision)
 }
 
 // nowhere is a region that cannot be reached.
@@ -505,7 +592,7 @@ func TestMoveRefusals(t *testing.T) {
 func TestMoveRefusesADispute(t *testing.T) {
 	w := newMoveWorld(t, 1, "fixed us", 0)
 	for region, rule := range map[string]string{"us": "fixed us", "eu": "spread ap us"} {
-		if _, err := w.stores[region].PlaceNamespace(t.Context(), movedNamespace, store.Placement{Epoch: 2, Revision: 2, Rule: rule}); err != nil {
+		if _, err := w.stores[region].PlaceNamespace(t.Context(), movedNamespace, store.Placement{Epoch: 2, Revision: 3, Rule: rule}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -14,7 +14,7 @@ func (s *service) movesNamespace(ctx context.Context, region, caller, namespace 
 	if err := s.meant(region); err != nil {
 		return nil, err
 	}
-	return &localParty{s.local}, s.authorize(ctx, caller, pb.AdminService_MoveNamespace_FullMethodName, namespace)
+	return &localParty{&movedStore{s.local, s.region}}, s.authorize(ctx, caller, pb.AdminService_MoveNamespace_FullMethodName, namespace)
 }
 
 // PlaceNamespace implements the PeerService.
@@ -27,9 +27,6 @@ func (s *service) PlaceNamespace(ctx context.Context, m *pb.PlaceNamespaceReques
 	var placed store.Placed
 	if err == nil {
 		placed, err = here.Place(ctx, m.GetNamespace(), p)
-	}
-	if err == nil {
-		err = s.region.refresh(ctx) // this process acts by it at once
 	}
 	if err != nil {
 		return nil, wire(err)
