@@ -330,7 +330,7 @@ func TestUsageErrors(t *testing.T) {
 		"not a directory":         {"serve", "--data-dir=keys_test.go"},
 		"--data-dir is empty":     {"serve", "--data-dir="},
 		`must be one of "text",`:  {"lookup", "--id=a", "--output=xml"},
-		"or none":                 {"namespace", "create", "a", "--recovery-floor=soon"},
+		"idemd recovery lift":     {"namespace", "create", "a", "--recovery-floor=none"},
 		"--nothing-happened":      {"record", "resolve", "--id=a", "--any-fence", "--reason=r"},
 		`there is no "fly"`:       {"bench", "--ops=fly"},
 		"must be positive":        {"bench", "--rounds=0"},

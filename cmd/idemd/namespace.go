@@ -30,7 +30,7 @@ type settingFlags struct {
 	MaxAttempt      span   `help:"Longest that renewals can stretch one attempt, at most a quarter of the tier (1h; 15m in tier hour)."`
 	MaxOutcomeBytes int32  `help:"Largest outcome, 1024 to 262144 (262144)."`
 	EntityRule      string `enum:"optional,required,forbidden," default:"" help:"Whether keys carry an entity: optional, required or forbidden (optional)."`
-	RecoveryFloor   string `placeholder:"RFC3339|none" help:"Refuse unknown keys whose intent is not known to be newer than this; none lifts it."`
+	RecoveryFloor   string `placeholder:"RFC3339" help:"Refuse unknown keys whose intent is not known to be newer than this. It is never lowered; idemd recovery lift takes it off."`
 }
 
 // apply changes the settings that were given.
@@ -54,15 +54,12 @@ func (f *settingFlags) apply(ns *idemdv1.Namespace) error {
 }
 
 func (f *settingFlags) recoveryFloor(old *timestamppb.Timestamp) (*timestamppb.Timestamp, error) {
-	switch f.RecoveryFloor {
-	case "":
+	if f.RecoveryFloor == "" {
 		return old, nil
-	case "none":
-		return nil, nil
 	}
 	var floor instant
 	if err := floor.UnmarshalText([]byte(f.RecoveryFloor)); err != nil {
-		return nil, usageError("--recovery-floor: %v, or none", err)
+		return nil, usageError("--recovery-floor: %v; idemd recovery lift takes it off", err)
 	}
 	return floor.proto(), nil
 }
@@ -173,7 +170,7 @@ func namespaceText(p *page, ns *idemdv1.Namespace) {
 	p.field("max attempt", span(ns.GetMaxAttempt().AsDuration()))
 	p.field("max outcome bytes", ns.GetMaxOutcomeBytes())
 	p.field("entity rule", word(ns.GetEntity(), "ENTITY_RULE_"))
-	p.when("recovery floor", ns.GetRecoveryFloor())
+	recoveryFields(p, ns)
 	p.when("created at", ns.GetCreatedAt())
 	p.when("updated at", ns.GetUpdatedAt())
 	for _, past := range ns.GetPastRetentions() {

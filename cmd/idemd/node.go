@@ -31,7 +31,8 @@ type node struct {
 	region   *region.Region      // nil: there are no regions
 	standIns []closingStore      // stores of other regions
 	server   *server.Server
-	notice   func() string // nil, or what an operator should see to
+	backup   server.BackupFunc // nil: there are none
+	notice   func() string     // nil, or what an operator should see to
 	commits  *commits
 	logger   *slog.Logger
 	// failed gets the error of a listener that stopped by itself.
@@ -83,7 +84,7 @@ func startNode(s *session, c *serveCmd) (*node, error) {
 
 func (n *node) serverConfig(c *serveCmd, metrics *server.Metrics) server.Config {
 	config := server.Config{
-		Backend: n.store, Metrics: metrics, Logger: n.logger, AllowInsecure: c.AllowInsecure, Notice: n.notice, Identity: n.identity,
+		Backend: n.store, Metrics: metrics, Logger: n.logger, AllowInsecure: c.AllowInsecure, Notice: n.notice, Identity: n.identity, Backup: n.backup,
 	}
 	if n.region != nil {
 		config.Regions, config.Mover = n.region, n.region
@@ -131,18 +132,18 @@ func (n *node) open(s *session, c *serveCmd, metrics *server.Metrics) (err error
 	if c.Store != nil {
 		return n.openDatabase(s, c)
 	}
-	embedded, err := pebblestore.Open(c.dataDir(), pebblestore.Options{
-		Logger:   n.logger,
-		Observer: n.commits,
-		Fatal:    s.storeStopped,
-	})
+	opts := pebblestore.Options{Logger: n.logger, Observer: n.commits, Fatal: s.storeStopped}
+	if err := c.restoredFlags.apply(&opts); err != nil {
+		return err
+	}
+	embedded, err := pebblestore.Open(c.dataDir(), opts)
 	if errors.Is(err, pebblestore.ErrLocked) {
 		return fmt.Errorf("--data-dir %s: %w: another process has it open; stop it, or choose another directory", c.dataDir(), pebblestore.ErrLocked)
 	}
 	if err != nil {
 		return err
 	}
-	n.store = embedded
+	n.store, n.backup = embedded, backups(embedded, c.BackupRoot)
 	return nil
 }
 

@@ -34,8 +34,8 @@ func TestNamespaces(t *testing.T) {
 
 	// What is not given stays.
 	var set idemdv1.UpdateNamespaceResponse
-	s.json(t, &set, "namespace", "set", "shop", "--retention=100h", "--recovery-floor=none")
-	if set.GetNamespace().GetRecoveryFloor() != nil || set.GetNamespace().GetRetention().AsDuration() != 100*time.Hour {
+	s.json(t, &set, "namespace", "set", "shop", "--retention=100h", "--recovery-floor=2026-01-01T00:00:00Z")
+	if !set.GetNamespace().GetRecoveryFloor().AsTime().Equal(ns.GetRecoveryFloor().AsTime()) || set.GetNamespace().GetRetention().AsDuration() != 100*time.Hour {
 		t.Errorf("set: %v", set.GetNamespace())
 	}
 	var got idemdv1.GetNamespaceResponse

@@ -56,6 +56,8 @@ type cli struct {
 	Lookup    lookupCmd    `cmd:"" help:"Show where a key stands, and change nothing."`
 	Namespace namespaceCmd `cmd:"" help:"Create, show and change namespaces."`
 	Record    recordCmd    `cmd:"" help:"Inspect and settle keys, as an operator."`
+	Backup    backupCmd    `cmd:"" help:"Copy an embedded store, while it serves, so that it can be restored."`
+	Recovery  recoveryCmd  `cmd:"" help:"After a restore or a failover: what may have been forgotten is refused until somebody settles it."`
 	Region    regionCmd    `cmd:"" help:"Show the regions, and move namespaces between them."`
 	Bucket    bucketCmd    `cmd:"" help:"Show the time slices of the key store."`
 	Migrate   migrateCmd   `cmd:"" help:"Prepare a database for serve --store."`

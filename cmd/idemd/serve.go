@@ -27,6 +27,7 @@ type serveCmd struct {
 	GrpcAddr      string  `default:"127.0.0.1:7600" placeholder:"HOST:PORT" help:"Where to serve gRPC (${default})."`
 	AdminAddr     string  `default:"127.0.0.1:7601" placeholder:"HOST:PORT" help:"Where to serve /metrics and /healthz; empty: nowhere (${default})."`
 	DataDir       *string `placeholder:"DIR" help:"Directory of the embedded store, made if it does not exist (./idemd-data)."`
+	restoredFlags `embed:""`
 	databaseFlags `embed:""`
 	StoreConns    *int `placeholder:"N" help:"With --store: how many connections this process opens at most (four per core, at least 8)."`
 	topologyFlags `embed:""`
@@ -70,6 +71,8 @@ func (c *serveCmd) checkStore() error {
 			named("--store", "IDEMD_STORE", *c.Store), named("--data-dir", "IDEMD_DATA_DIR", *c.DataDir))
 	case c.Store != nil && c.StoreConns != nil && (*c.StoreConns < 1 || *c.StoreConns > math.MaxInt32):
 		return usageError("--store-conns %d: it must be 1 or more; left out, it is four per core, at least 8", *c.StoreConns)
+	case c.Store != nil && (c.BackupRoot != nil || c.RestoredFrom != ""):
+		return usageError("--backup-root and --restored-from are for an embedded store: a database is backed up with its own tools, and after it was restored, idemd recovery begin")
 	case c.Store != nil:
 		return c.check()
 	case c.StoreConns != nil:

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	idemdv1 "github.com/idemd/idemd/proto/idemd/v1"
+	"github.com/idemd/idemd/server"
+	"github.com/idemd/idemd/store/pebblestore"
+)
+
+// backupTime is how long a backup may take beyond the timeout: tables are copied if the backup is on
+// another file system.
+const backupTime = 10 * time.Minute
+
+// backupCmd makes a backup of an embedded store.
+type backupCmd struct {
+	remoteFlags
+	Name    string  `arg:"" help:"Name of the backup: a directory to make below the server's --backup-root. With --data-dir: the directory itself."`
+	DataDir *string `env:"-" placeholder:"DIR" help:"Back up a store that no server has open."`
+}
+
+// Run is called by kong.
+func (c *backupCmd) Run(s *session) error {
+	if c.DataDir != nil {
+		return c.offline(s)
+	}
+	return c.callFor(s, backupTime, lookFirst, func(ctx context.Context, conn *grpc.ClientConn) error {
+		resp, err := idemdv1.NewAdminServiceClient(conn).Backup(ctx, &idemdv1.BackupRequest{Name: c.Name})
+		if err != nil {
+			return err
+		}
+		return c.print(s, resp)
+	})
+}
+
+func (c *backupCmd) print(s *session, resp *idemdv1.BackupResponse) error {
+	return c.show(s, resp, func(p *page) {
+		p.heading("backup")
+		p.field("directory", resp.GetDirectory())
+		p.when("of", resp.GetAt())
+	})
+}
+
+// offline opens the store for the time of the backup.
+func (c *backupCmd) offline(s *session) error {
+	dir, err := filepath.Abs(c.Name)
+	if err != nil {
+		return err
+	}
+	return withStore(*c.DataDir, func(db *pebblestore.Store) error {
+		at, err := db.Backup(s.ctx, dir)
+		if err != nil {
+			return err
+		}
+		return c.print(s, &idemdv1.BackupResponse{Directory: dir, At: timestamppb.New(at)})
+	})
+}
+
+// withStore opens an embedded store that is there and that no server has open.
+func withStore(dir string, do func(*pebblestore.Store) error) (err error) {
+	if _, err := pebblestore.BackupTime(nil, dir); err != nil {
+		return fmt.Errorf("--data-dir %s: no store is there: %w", dir, err)
+	}
+	db, err := pebblestore.Open(dir, pebblestore.Options{MaintainEvery: -1})
+	if err != nil {
+		return fmt.Errorf("--data-dir %s: %w", dir, err)
+	}
+	defer func() {
+		if closed := db.Close(); err == nil {
+			err = closed
+		}
+	}()
+	return do(db)
+}
+
+// backups makes backups below a directory, which is named for that when the server is started:
+// who may ask for one from elsewhere cannot write anywhere else.
+func backups(db *pebblestore.Store, root *string) server.BackupFunc {
+	if root == nil {
+		return nil
+	}
+	return func(ctx context.Context, name string) (string, time.Time, error) {
+		dir, err := filepath.Abs(filepath.Join(*root, name))
+		if err != nil {
+			return "", time.Time{}, err
+		}
+		at, err := db.Backup(ctx, dir)
+		return dir, at, err
+	}
+}
+
+// restoredFlags say that a data directory was restored.
+type restoredFlags struct {
+	BackupRoot   *string `placeholder:"DIR" help:"Where operators' backups are put, each in a directory of its own (nowhere)."`
+	RestoredFrom string  `env:"-" placeholder:"RFC3339|backup" help:"The data directory was restored from the backup of this time, or from whichever it is: refuse keys that it may have forgotten."`
+}
+
+// apply sets the options of the store.
+func (f *restoredFlags) apply(opts *pebblestore.Options) error {
+	opts.Restored = f.RestoredFrom != ""
+	if !opts.Restored || f.RestoredFrom == "backup" {
+		return nil
+	}
+	var at instant
+	if err := at.UnmarshalText([]byte(f.RestoredFrom)); err != nil {
+		return usageError("--restored-from: %v, or backup", err)
+	}
+	opts.RestoredFrom = at.Time
+	return nil
+}

@@ -1,0 +1,331 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	spb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	idemdv1 "github.com/idemd/idemd/proto/idemd/v1"
+	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/pebblestore"
+	"github.com/idemd/idemd/store/sqlstore"
+	"github.com/idemd/idemd/store/storepb"
+)
+
+// recoveryCmd is the way back from a store that has forgotten something.
+type recoveryCmd struct {
+	Begin  recoveryBeginCmd  `cmd:"" help:"After a restore or a failover: refuse, in every namespace, keys that may have been forgotten."`
+	Status recoveryStatusCmd `cmd:"" help:"Show the recovery floors, and what was done about them."`
+	Import recoveryImportCmd `cmd:"" help:"Say what became of forgotten keys; known ones are never changed."`
+	Lift   recoveryLiftCmd   `cmd:"" help:"Take the recovery floor off a namespace: unknown keys are granted again."`
+}
+
+// beginTime is how long to wait until a recovery is in force: replicas of a database act by
+// copies of the namespaces for a while.
+const beginTime = time.Minute
+
+type recoveryBeginCmd struct {
+	remoteFlags
+	auditFlags
+	From    instant `required:"" placeholder:"RFC3339" help:"Up to when the store knows every key: the time of the backup, or of the last transaction that was copied."`
+	DataDir *string `env:"-" placeholder:"DIR" help:"Begin it in an embedded store that no server has open."`
+	Store   *string `env:"-" placeholder:"URL" help:"Begin it in a database; the servers on it are stopped first."`
+	Region  string  `env:"-" default:"local" placeholder:"NAME" help:"With --store: the region whose keys these are (${default})."`
+}
+
+// Run is called by kong.
+func (c *recoveryBeginCmd) Run(s *session) error {
+	req := store.BeginRecoveryRequest{CompleteUntil: c.From.Time, Actor: c.Actor, Reason: c.Reason}
+	switch {
+	case c.DataDir != nil && c.Store != nil:
+		return usageError("both --data-dir and --store are given: keys are either in a directory or in a database")
+	case c.DataDir != nil:
+		return withStore(*c.DataDir, func(db *pebblestore.Store) error { return c.begin(s, db, req) })
+	case c.Store != nil:
+		flags := databaseFlags{Store: c.Store, Region: c.Region}
+		if err := flags.check(); err != nil {
+			return err
+		}
+		db, err := flags.openStore(s.ctx, sqlstore.Options{})
+		if err != nil {
+			return err
+		}
+		return errors.Join(c.begin(s, db, req), db.Close())
+	}
+	return c.callFor(s, beginTime, sendAgain, func(ctx context.Context, conn *grpc.ClientConn) error {
+		resp, err := idemdv1.NewAdminServiceClient(conn).BeginRecovery(ctx, storepb.BeginRecoveryRequestToProto(req))
+		if err != nil {
+			return err
+		}
+		return c.print(s, resp)
+	})
+}
+
+// begin begins the recovery of a store that this process has open, and waits until it is in force.
+func (c *recoveryBeginCmd) begin(s *session, db store.Recovery, req store.BeginRecoveryRequest) error {
+	begun, err := db.BeginRecovery(s.ctx, req)
+	if err != nil {
+		return err
+	}
+	if wait := begun.InForce.Sub(begun.Now); wait > 0 {
+		fmt.Fprintf(s.stderr, "idemd: begun; waiting %v, for so long servers that are still running may act by what was before\n", wait)
+		select {
+		case <-time.After(wait):
+		case <-s.ctx.Done():
+			return s.ctx.Err()
+		}
+	}
+	return c.print(s, storepb.BegunRecoveryToProto(begun))
+}
+
+func (c *recoveryBeginCmd) print(s *session, resp *idemdv1.BeginRecoveryResponse) error {
+	return c.show(s, resp, func(p *page) {
+		for _, ns := range resp.GetNamespaces() {
+			recoveryText(p, ns)
+		}
+	})
+}
+
+type recoveryStatusCmd struct {
+	remoteFlags
+}
+
+// Run is called by kong.
+func (c *recoveryStatusCmd) Run(s *session) error {
+	return c.call(s, func(ctx context.Context, conn *grpc.ClientConn) error {
+		resp, err := idemdv1.NewAdminServiceClient(conn).ListNamespaces(ctx, &idemdv1.ListNamespacesRequest{})
+		if err != nil {
+			return err
+		}
+		return c.show(s, resp, func(p *page) {
+			for _, ns := range resp.GetNamespaces() {
+				recoveryText(p, ns)
+			}
+		})
+	})
+}
+
+// recoveryText shows the floors of a namespace and what was done about them.
+func recoveryText(p *page, ns *idemdv1.Namespace) {
+	p.heading("%s", ns.GetName())
+	if ns.GetRecoveryFloor() == nil {
+		p.field("recovery floor", "none")
+	}
+	recoveryFields(p, ns)
+}
+
+func recoveryFields(p *page, ns *idemdv1.Namespace) {
+	p.when("recovery floor", ns.GetRecoveryFloor())
+	p.when("floor for new ones", ns.GetFloorForNew())
+	for _, step := range ns.GetRecovery() {
+		text := fmt.Sprintf("%s at %s by %s: %s", word(step.GetKind(), "RECOVERY_KIND_"), formatTime(step.GetAt()), shown(step.GetActor()), shown(step.GetReason()))
+		if step.GetCompleteUntil() != nil {
+			text += " (complete until " + formatTime(step.GetCompleteUntil()) + ")"
+		}
+		p.field("recovery", text)
+	}
+}
+
+type recoveryLiftCmd struct {
+	remoteFlags
+	auditFlags
+	Namespace string `env:"-" xor:"whose" required:"" help:"Namespace."`
+	ForNew    bool   `env:"-" xor:"whose" required:"" help:"Lift the floor that namespaces created from now on begin with."`
+}
+
+// Run is called by kong.
+func (c *recoveryLiftCmd) Run(s *session) error {
+	return c.callFor(s, 0, sendAgain, func(ctx context.Context, conn *grpc.ClientConn) error {
+		resp, err := idemdv1.NewAdminServiceClient(conn).LiftRecovery(ctx, &idemdv1.LiftRecoveryRequest{
+			Namespace: c.Namespace, ForNew: c.ForNew, Actor: c.Actor, Reason: c.Reason,
+		})
+		if err != nil {
+			return err
+		}
+		return c.show(s, resp, func(p *page) { recoveryText(p, resp.GetNamespace()) })
+	})
+}
+
+type recoveryImportCmd struct {
+	remoteFlags
+	Actor     string `default:"${user}" help:"Who decided ($$USER, or the user id)."`
+	Reason    string `env:"-" help:"Why, for lines that do not say it."`
+	Namespace string `env:"-" required:"" help:"Namespace."`
+	File      string `arg:"" placeholder:"FILE|-" help:"JSON lines, or - for standard input: id; scope, entity, reason if there are any; happened, nothing or an outcome {code, message, body, type}; completed_at; fingerprint {version, digest}."`
+}
+
+// importLine is a line of the file.
+type importLine struct {
+	Scope       string             `json:"scope"`
+	ID          string             `json:"id"`
+	Entity      string             `json:"entity"`
+	Fingerprint *importFingerprint `json:"fingerprint"`
+	// Happened says that it was carried out and the answer is not known, Nothing that it was not.
+	Happened    bool           `json:"happened"`
+	Nothing     bool           `json:"nothing"`
+	Outcome     *importOutcome `json:"outcome"`
+	CompletedAt *time.Time     `json:"completed_at"`
+	Reason      string         `json:"reason"`
+}
+
+type importFingerprint struct {
+	Version uint32 `json:"version"`
+	Digest  []byte `json:"digest"` // base64
+}
+
+type importOutcome struct {
+	Code    code   `json:"code"`
+	Message string `json:"message"`
+	Body    string `json:"body"`
+	Type    string `json:"type"`
+}
+
+// errNotAll is that of a file of which not all lines were imported, which was shown.
+var errNotAll = errors.New("not every line was imported")
+
+// Run is called by kong. A line that cannot be imported fails alone.
+func (c *recoveryImportCmd) Run(s *session) error {
+	in, err := c.open(s)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	conn, err := c.dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	admin := idemdv1.NewAdminServiceClient(conn)
+	var imported, known, failed int
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, 4*store.MaxOutcomeBytes)
+	number := 0
+	for lines.Scan() {
+		number++
+		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
+			continue
+		}
+		resp, err := c.line(s, admin, lines.Bytes())
+		switch {
+		case err != nil:
+			failed++
+			fmt.Fprintf(s.stderr, "line %d: %s\n", number, oneLine(err.Error()))
+		case resp.GetImported():
+			imported++
+		case resp.GetSame():
+			known++
+		default:
+			failed++
+			fmt.Fprintf(s.stderr, "line %d: the key is known and says something else (%s, fence %d); it stays: look at it with record inspect\n",
+				number, word(resp.GetRecord().GetState(), "STATE_"), resp.GetRecord().GetFence())
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("line %d: %w", number+1, err)
+	}
+	if _, err := fmt.Fprintf(s.stdout, "imported %d, known as that before %d, not imported %d\n", imported, known, failed); err != nil {
+		return unwritten(err)
+	}
+	if failed > 0 {
+		return errNotAll
+	}
+	return nil
+}
+
+func (c *recoveryImportCmd) open(s *session) (io.ReadCloser, error) {
+	if c.File == "-" {
+		return io.NopCloser(s.stdin), nil
+	}
+	f, err := os.Open(c.File)
+	if err != nil {
+		return nil, usageError("%v", err)
+	}
+	return f, nil
+}
+
+// line imports one line.
+func (c *recoveryImportCmd) line(s *session, admin idemdv1.AdminServiceClient, text []byte) (*idemdv1.ImportOutcomeResponse, error) {
+	var line importLine
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&line); err != nil {
+		return nil, err
+	}
+	if d.More() {
+		return nil, errors.New("more than one object on the line")
+	}
+	req, err := line.request(c.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	req.Actor = c.Actor
+	if req.Reason == "" {
+		req.Reason = c.Reason
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, time.Duration(c.Timeout))
+	defer cancel()
+	resp, err := admin.ImportOutcome(ctx, storepb.ImportRequestToProto(req))
+	if err != nil {
+		return nil, c.explain(err, time.Duration(c.Timeout))
+	}
+	return resp, nil
+}
+
+func (l *importLine) request(namespace string) (store.ImportRequest, error) {
+	req := store.ImportRequest{
+		Key:    store.Key{Namespace: namespace, Scope: l.Scope, ID: l.ID, Entity: l.Entity},
+		Reason: l.Reason, AnyFingerprint: l.Fingerprint == nil,
+	}
+	if l.Fingerprint != nil {
+		req.Fingerprint = store.Fingerprint{Version: l.Fingerprint.Version, Digest: string(l.Fingerprint.Digest)}
+	}
+	if l.CompletedAt != nil {
+		req.CompletedAt = *l.CompletedAt
+	}
+	said := 0
+	for _, one := range []bool{l.Happened, l.Nothing, l.Outcome != nil} {
+		if one {
+			said++
+		}
+	}
+	if said != 1 {
+		return req, errors.New(`say one of "happened": true, "nothing": true and "outcome": {…}`)
+	}
+	if l.Happened {
+		req.Outcome = &store.Outcome{BodyOmitted: true}
+	}
+	if l.Outcome == nil {
+		return req, nil
+	}
+	outcome, err := l.Outcome.outcome()
+	req.Outcome = outcome
+	return req, err
+}
+
+func (o *importOutcome) outcome() (*store.Outcome, error) {
+	outcome := &store.Outcome{Body: []byte(o.Body), BodyType: o.Type}
+	if o.Body != "" && o.Type == "" {
+		outcome.BodyType = "text/plain"
+	}
+	if codes.Code(o.Code) == codes.OK && o.Message == "" {
+		return outcome, nil
+	}
+	if codes.Code(o.Code) == codes.OK {
+		return nil, errors.New("a message goes with a code that is not OK")
+	}
+	status, err := proto.Marshal(&spb.Status{Code: int32(o.Code), Message: strings.ToValidUTF8(o.Message, "")})
+	outcome.Status = status
+	return outcome, err
+}

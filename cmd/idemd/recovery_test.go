@@ -1,0 +1,87 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	idemdv1 "github.com/idemd/idemd/proto/idemd/v1"
+)
+
+// The way of an operator from a backup of a running server to a store that grants again.
+func TestBackupToRecovery(t *testing.T) {
+	root, data := t.TempDir(), t.TempDir()
+	s := serve(t, data, "--backup-root", root)
+	s.run(t, "claim", "--id=known", "--attempt=a").ok(t)
+	s.run(t, "complete", "--id=known", "--attempt=a", "--outcome=charged").ok(t)
+	for name, says := range map[string]string{"../out": "the name of a backup", "/tmp/out": "the name of a backup", "": "the name of a backup"} {
+		s.run(t, "backup", name).fails(t, exitFailed, says)
+	}
+	var made idemdv1.BackupResponse
+	s.json(t, &made, "backup", "monday")
+	dir := filepath.Join(root, "monday")
+	if made.GetDirectory() != dir {
+		t.Errorf("the backup is in %s", made.GetDirectory())
+	}
+	s.run(t, "backup", "monday").fails(t, exitFailed, "exists")
+	s.run(t, "claim", "--id=lost", "--attempt=a").ok(t)
+	s.run(t, "claim", "--id=nothing", "--attempt=a").ok(t)
+	s.stop()
+
+	at := made.GetAt().AsTime().Format(time.RFC3339Nano)
+	run(t, "serve", "--data-dir", dir, "--grpc-addr=127.0.0.1:0", "--admin-addr=").fails(t, exitFailed, "--restored-from "+at)
+	run(t, "serve", "--data-dir", dir, "--grpc-addr=127.0.0.1:0", "--admin-addr=", "--restored-from=2020-01-01T00:00:00Z").fails(t, exitFailed, "it is of "+at)
+	run(t, "serve", "--data-dir", dir, "--restored-from=monday").fails(t, exitUsage, "--restored-from")
+
+	s = serve(t, dir, "--restored-from", at)
+	s.run(t, "claim", "--id=known", "--attempt=b").ok(t)
+	s.run(t, "claim", "--id=lost", "--attempt=a").fails(t, exitFailed, "UNKNOWN_HISTORY")
+	status := s.run(t, "recovery", "status").ok(t)
+	if !strings.Contains(status, "begun at ") || !strings.Contains(status, "(complete until ") {
+		t.Errorf("status:\n%s", status)
+	}
+
+	lines := strings.Join([]string{
+		`{"id": "lost", "outcome": {"body": "charged"}, "reason": "ledger"}`,
+		`{"id": "nothing", "nothing": true}`,
+		`{"id": "happened", "happened": true}`,
+		`{"id": "known", "nothing": true}`,
+		`{"id": "bad"}`,
+		`{"id": "worse", "nothing": true, "outcom": {}}`,
+		``,
+	}, "\n")
+	file := filepath.Join(t.TempDir(), "outcomes")
+	if err := os.WriteFile(file, []byte(lines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, summary := range []string{"imported 3, known as that before 0, not imported 3", "imported 0, known as that before 3, not imported 3"} {
+		got := s.run(t, "recovery", "import", "--namespace=default", "--reason=asked the bank", file)
+		if got.code != exitFailed || !strings.Contains(got.stdout, summary) || !strings.Contains(got.stderr, "line 4: ") || !strings.Contains(got.stderr, "line 5: ") || !strings.Contains(got.stderr, "line 6: ") {
+			t.Errorf("import: %s\n%s", got.stdout, got.stderr)
+		}
+	}
+	if got := s.run(t, "claim", "--id=lost", "--attempt=b").ok(t); !strings.Contains(got, "charged") {
+		t.Errorf("an imported key: %s", got)
+	}
+	s.run(t, "claim", "--id=nothing", "--attempt=b").ok(t)
+	s.run(t, "claim", "--id=other", "--attempt=b").fails(t, exitFailed, "UNKNOWN_HISTORY")
+	s.run(t, "recovery", "lift", "--namespace=default").fails(t, exitUsage, "--reason")
+	if got := s.run(t, "recovery", "lift", "--namespace=default", "--reason=all settled", "--actor=ann").ok(t); !strings.Contains(got, "by ann: all settled") {
+		t.Errorf("lift: %s", got)
+	}
+	s.run(t, "claim", "--id=other", "--attempt=b").ok(t)
+	s.run(t, "recovery", "begin", "--from", at, "--reason=again").ok(t)
+	s.run(t, "claim", "--id=another", "--attempt=b").fails(t, exitFailed, "UNKNOWN_HISTORY")
+	s.stop()
+
+	// Offline: a backup, and a recovery of a store that was restored in another way.
+	offline := filepath.Join(t.TempDir(), "offline")
+	run(t, "backup", offline, "--data-dir", data).ok(t)
+	run(t, "backup", offline, "--data-dir", filepath.Join(data, "no")).fails(t, exitFailed, "no store is there")
+	run(t, "recovery", "begin", "--data-dir", data, "--from", at, "--reason=a snapshot").ok(t)
+	s = serve(t, data)
+	s.run(t, "claim", "--id=new", "--attempt=b").fails(t, exitFailed, "UNKNOWN_HISTORY")
+	s.run(t, "backup", "monday").fails(t, exitFailed, "--backup-root")
+}
