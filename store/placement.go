@@ -220,10 +220,10 @@ func checkEvents(events []Event) error {
 
 // checkPlaced refuses what was sent under another epoch.
 func (n *Namespace) checkPlaced(epoch int64) error {
-	switch own := n.Placement.Epoch; {
-	case epoch == own:
+	switch own := n.Placement.Epoch; epoch {
+	case own:
 		return nil
-	case epoch == 0:
+	case 0:
 		return Refuse(ErrWrongRegion, fmt.Sprintf(
 			"namespace %q is placed among regions, and this server knows of none: serve the store with its topology", n.Name))
 	default:

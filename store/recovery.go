@@ -216,7 +216,7 @@ func decideImport(old *Record, ns *Namespace, req ImportRequest, now time.Time) 
 		return ImportAnswer{}, Change{}, err
 	}
 	rec := live(old, now)
-	if rec != nil && !(rec.State == StateReleased && ns.mayHaveForgotten(rec.knownSince(), time.Time{})) {
+	if rec != nil && (rec.State != StateReleased || !ns.mayHaveForgotten(rec.knownSince(), time.Time{})) {
 		return ImportAnswer{Record: rec, Same: rec.is(&req)}, Change{}, nil
 	}
 	next := &Record{

@@ -246,7 +246,7 @@ func TestMoveRefusesChanges(t *testing.T) {
 		for _, phase := range []store.MovePhase{store.MoveFrozen, store.MoveSealed, store.MoveFlipped} {
 			moving, moved, refusal := c.ask(c.old, placedNamespace(3, phase), 3)
 			if !c.changes || !slices.Contains(stopped, phase) {
-				if !reflect.DeepEqual(moving, answer) || !reflect.DeepEqual(moved, change) || !reflect.DeepEqual(refusal, err) {
+				if !reflect.DeepEqual(moving, answer) || !reflect.DeepEqual(moved, change) || !errors.Is(refusal, c.refusal) || (refusal == nil) != (err == nil) {
 					t.Errorf("%s in phase %d: %+v, change %+v, %v; want all as without a move", c.name, phase, moving, moved, refusal)
 				}
 				continue
