@@ -48,7 +48,13 @@ func (c *calls) admitStream(ss grpc.ServerStream, method string) (grpc.ServerStr
 	authorizer, principal := c.identity.Authorizer(), principalOf(ctx)
 	admitted := &admittedStream{ServerStream: ss, ctx: ctx}
 	if r.namespace != nil {
-		admitted.authorize = func(req any) error { return r.authorize(authorizer, principal, req) }
+		admitted.authorize = func(req any) error {
+			err := r.authorize(authorizer, principal, req)
+			if err != nil {
+				return c.notAdmitted(ctx, req, method, err)
+			}
+			return nil
+		}
 	}
 	return admitted, as(r.anyOf...).authorize(authorizer, principal, nil)
 }

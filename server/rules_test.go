@@ -182,6 +182,18 @@ var rolesOf = map[string][]identity.Role{
 	otherTenant: {identity.Caller, identity.Operator}, region: {identity.Peer},
 }
 
+// A stream that is refused for what it asks for is in the log as a call is.
+func TestRefusedStreamsAreLogged(t *testing.T) {
+	s := newSecured(t)
+	const method = pb.AdminService_MoveNamespace_FullMethodName
+	if _, err := askAbout(t, s.as(otherTenant), method, "payments"); reason(err) != looksAbsent {
+		t.Fatal(err)
+	}
+	if text := s.log.String(); strings.Count(text, "method="+method) != 1 || !strings.Contains(text, "principal="+otherTenant) || !strings.Contains(text, looksAbsent) {
+		t.Errorf("the log:\n%s", text)
+	}
+}
+
 // What is about all namespaces that there will be is not for the operator of some.
 func TestLiftingForNewNamespaces(t *testing.T) {
 	s := newSecured(t)
