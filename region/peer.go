@@ -62,11 +62,13 @@ func (p *peer) watch(ctx context.Context) {
 		p.up(l)
 		err := p.keep(ctx, l)
 		p.current.Store(nil)
+		if ctx.Err() == nil {
+			p.lost(err)
+		}
 		_ = l.conn.Close() // ends what is in flight on it
 		if ctx.Err() != nil {
 			return
 		}
-		p.lost(err)
 	}
 }
 
