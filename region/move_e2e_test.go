@@ -232,6 +232,7 @@ func TestMoveFromARegionThatIsLost(t *testing.T) {
 	if _, err := w.eu().moveTo(t.Context(), &pb.MoveNamespaceRequest{ToRegion: "eu"}); !errors.Is(err, store.ErrHomeUnreachable) || !strings.Contains(err.Error(), `region "us"`) {
 		t.Fatalf("got %v", err)
 	}
+	w.eu().events.wait(w, "us", false)
 	w.heal("eu", "us")
 	w.eu().events.wait(w, "us", true)
 	if steps, err := w.eu().moveTo(t.Context(), &pb.MoveNamespaceRequest{ToRegion: "eu"}); err != nil || steps[0] != "sealed" {
@@ -288,6 +289,7 @@ func TestMoveIsAbandonedWhileItWaits(t *testing.T) {
 func TestMoveFromAStoreThatWasLost(t *testing.T) {
 	w := start(t, `"*": fixed us`, "eu", "us", "ap")
 	w.us().stop()
+	w.eu().events.wait(w, "us", false)
 	lost := storetest.NewMemory(w.clock)
 	w.us().store = lost
 	w.us().start()

@@ -39,7 +39,8 @@ const (
 	MoveFrozen MovePhase = iota + 1
 	// MoveSealed: no record changes. Repeats are answered. Records are copied.
 	MoveSealed
-	// MoveFlipped: the epoch has grown, and the new home serves. The old ones forget.
+	// MoveFlipped: the homes by the rule serve, and others forget what they have. So a move
+	// begins, under its first epoch, and ends, under the next one; and so it is abandoned.
 	MoveFlipped
 )
 

@@ -97,7 +97,11 @@ func moveText(p *idemdv1.Placement) string {
 	if p.GetMovePhase() == idemdv1.MovePhase_MOVE_PHASE_UNSPECIFIED {
 		return "-"
 	}
-	return fmt.Sprintf("to %s: %s", shown(p.GetMoveTo()), word(p.GetMovePhase(), "MOVE_PHASE_"))
+	phase := word(p.GetMovePhase(), "MOVE_PHASE_")
+	if p.GetMovePhase() == idemdv1.MovePhase_MOVE_PHASE_FLIPPED && p.GetRule() != "fixed "+p.GetMoveTo() {
+		phase = "clearing" // before it begins, or when it was abandoned
+	}
+	return fmt.Sprintf("to %s: %s", shown(p.GetMoveTo()), phase)
 }
 
 type regionMoveCmd struct {

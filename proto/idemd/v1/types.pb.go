@@ -253,7 +253,8 @@ const (
 	MovePhase_MOVE_PHASE_FROZEN MovePhase = 1
 	// Nothing changes. Repeats are answered. Records are copied.
 	MovePhase_MOVE_PHASE_SEALED MovePhase = 2
-	// The new home serves. The old ones forget.
+	// It is decided where the keys live: by the rule. Other regions forget what they have, before a
+	// move begins, once the new home serves, and when a move was abandoned.
 	MovePhase_MOVE_PHASE_FLIPPED MovePhase = 3
 )
 
