@@ -70,4 +70,3 @@ func (w *world) harm(rng *rand.Rand) string {
 	m := w.mover("moving", region, false)
 	return fmt.Sprintf("moved: %t", m.ends(5*time.Second) == nil)
 }
-

@@ -107,11 +107,12 @@ func (w *worker) pick() store.Key {
 	if w.rng.IntN(3) == 0 {
 		lease = "short"
 	}
+	n := w.rng.IntN(len(l.entities))
 	return store.Key{
 		Namespace: l.namespaces[w.rng.IntN(len(l.namespaces))],
 		Scope:     "load",
-		ID:        fmt.Sprintf("%s-%d-%d", lease, time.Since(l.begun)/generation, w.rng.IntN(3)),
-		Entity:    l.entities[w.rng.IntN(len(l.entities))],
+		ID:        fmt.Sprintf("%s-%d-%d", lease, time.Since(l.begun)/generation, n),
+		Entity:    l.entities[n],
 	}
 }
 
