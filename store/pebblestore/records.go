@@ -139,10 +139,14 @@ func (s *Store) readPage(ctx context.Context, req store.ListRequest, read readin
 			return store.RecordPage{}, err
 		}
 		spent := !budget.spend(len(it.Value()))
-		rec := s.listed(it, req, read.now)
+		rec, err := listed(it, req, read.now)
 		if spent || rec != nil && len(page.Records) == size {
 			page.NextPageToken = encodePageToken(last)
 			break
+		}
+		if err != nil {
+			s.damaged(err)
+			page.Damaged++
 		}
 		if rec != nil {
 			page.Records = append(page.Records, rec)
@@ -158,22 +162,17 @@ func (s *Store) readPage(ctx context.Context, req store.ListRequest, read readin
 
 // listed returns the record under the iterator without its outcome, or nil if it is not
 // asked for.
-func (s *Store) listed(it *pebble.Iterator, req store.ListRequest, now time.Time) *store.Record {
+func listed(it *pebble.Iterator, req store.ListRequest, now time.Time) (*store.Record, error) {
 	payload, err := unseal(it.Key(), it.Value())
 	if err != nil {
-		s.damaged(err)
-		return nil
+		return nil, err
 	}
 	r, err := decodeRow(payload)
-	if err != nil {
-		s.damaged(err)
-		return nil
-	}
-	if r.rec.Key.Namespace != req.Namespace || !req.Filter.Matches(r.rec, now) {
-		return nil
+	if err != nil || r.rec.Key.Namespace != req.Namespace || !req.Filter.Matches(r.rec, now) {
+		return nil, err
 	}
 	r.rec.Outcome = nil
-	return r.rec
+	return r.rec, nil
 }
 
 // A page token is the last row's key without its prefix and tier, in hexadecimal.

@@ -216,6 +216,7 @@ func (l *listing) rows(ctx context.Context, id bucketID, after []byte) (last []b
 		if err != nil {
 			l.s.opts.Observer.Damaged(err)
 			l.s.opts.Logger.Error("a stored record is damaged", "bucket", table, "error", err)
+			l.page.Damaged++
 			continue
 		}
 		if l.req.Filter.Matches(rec, l.page.Now) {

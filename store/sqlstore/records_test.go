@@ -94,6 +94,10 @@ func TestListRecords(t *testing.T) {
 	got, _ := r.list(s, store.ListRequest{Namespace: "hours"})
 	wantEqual(t, "without the damaged one", got, slices.DeleteFunc(slices.Clone(all), func(id string) bool { return id == "1007-1" }))
 	wantEqual(t, "damage told", observer.damaged, 1)
+	page, err := s.ListRecords(t.Context(), store.ListRequest{Namespace: "hours"})
+	if err != nil || page.Damaged != 1 {
+		t.Errorf("a listing has %d damaged records, %v, want 1", page.Damaged, err)
+	}
 	r.advance(16 * time.Minute)
 	r.catchUp(s)
 	got, _ = r.list(s, store.ListRequest{Namespace: "hours"})
@@ -107,7 +111,7 @@ func TestListRecords(t *testing.T) {
 		_, err := s.ListRecords(t.Context(), store.ListRequest{Namespace: "hours", PageToken: token})
 		wantError(t, "token "+token, err, store.ErrInvalidArgument)
 	}
-	_, err := s.ListRecords(t.Context(), store.ListRequest{Namespace: "none"})
+	_, err = s.ListRecords(t.Context(), store.ListRequest{Namespace: "none"})
 	wantError(t, "a namespace that does not exist", err, store.ErrNamespaceUnknown)
 }
 
