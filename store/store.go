@@ -37,7 +37,8 @@ type Store interface {
 
 // Records is the operator's view. Errors and durability are as for [Store].
 type Records interface {
-	// ListRecords lists live records. One call looks at a bounded part of the store: a page
+	// ListRecords lists live records. It may leave out a damaged one, unless the namespace is
+	// sealed: then it is ErrRecordCorrupt, so that no move loses it. One call looks at a bounded part of the store: a page
 	// may be empty and still have a next page.
 	ListRecords(ctx context.Context, req ListRequest) (RecordPage, error)
 	// InspectRecord returns a live record with its events, or ErrKeyNotFound.

@@ -241,6 +241,19 @@ func TestBucketWithADamagedRowIsKept(t *testing.T) {
 	if !errors.Is(err, store.ErrRecordCorrupt) {
 		t.Errorf("claim of the damaged key: %v, want ErrRecordCorrupt", err)
 	}
+
+	// A listing passes over it, but not if what is listed is to be carried to another store.
+	list := store.ListRequest{Namespace: hourKey("k").Namespace}
+	if page, err := w.s.ListRecords(t.Context(), list); err != nil || len(page.Records) != 1 {
+		t.Errorf("%d records listed, %v", len(page.Records), err)
+	}
+	sealed := store.Placement{Epoch: 1, Revision: 1, Rule: "fixed eu", Move: store.Move{To: "us", Phase: store.MoveSealed}}
+	if _, err := w.s.PlaceNamespace(t.Context(), list.Namespace, sealed); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.s.ListRecords(t.Context(), list); !errors.Is(err, store.ErrRecordCorrupt) {
+		t.Errorf("listing of a sealed namespace: %v, want ErrRecordCorrupt", err)
+	}
 }
 
 // A key is found in any bucket in which it can be, with and without filters.
