@@ -16,6 +16,6 @@ GRANT CONNECT, CREATE ON DATABASE idemd TO idemd;
 -- What idemd makes itself: tables of each region's buckets with LOCALITY REGIONAL BY TABLE IN that
 -- region (create-table), pre-split (alter-table) and with a short gc.ttlseconds
 -- (configure-replication-zones). `idemd migrate print` shows all of it. Then, in each region:
---   IDEMD_STORE=postgres://idemd@…/idemd?sslmode=verify-full idemd migrate up --region eu
+--   IDEMD_STORE=postgres://idemd@…/idemd?sslmode=verify-full idemd migrate up --region eu   # then clock.sql, once
 --   idemd serve --region eu --topology topology.yaml --stand-in us --stand-in ap …
 -- --stand-in lets this region serve another's keys by the database while its idemd servers are gone.
