@@ -13,10 +13,11 @@ import (
 // Regions die while namespaces are made and get their first placement. Each of them can be used
 // in the end: nobody takes a region that was slow for one that has lost its store.
 func TestRegionsThatDieWhileNamespacesAreMade(t *testing.T) {
+	t.Parallel()
 	placements := map[string]string{"*": "prefix eu-=eu us-=us *=ap"}
 	w := newWorld(t, Plan{Placements: placements, Delay: 20 * time.Millisecond})
 	w.placed(store.DefaultNamespace)
-	rounds := 6
+	rounds := 4
 	if length := stress(t); length > 0 {
 		rounds = int(length / (2 * time.Second))
 	}

@@ -12,9 +12,10 @@ import (
 // Several operators move one namespace to and fro and abandon moves, while regions die and are
 // cut off. Afterwards it can be moved, everything can be settled, and no promise was broken.
 func TestMovesAmidDeathsAndPartitions(t *testing.T) {
+	t.Parallel()
 	length := stress(t)
 	if length == 0 {
-		length = 8 * time.Second
+		length = 6 * time.Second
 	}
 	seed := uint64(time.Now().UnixNano())
 	w := newWorld(t, Plan{Placements: map[string]string{"moving": "prefix eu-=eu us-=us *=ap", "*": "spread eu us ap"}, Delay: 10 * time.Millisecond})

@@ -105,7 +105,7 @@ func (r *Regions) tryLaunch(names []string) []string {
 // the servers have said.
 func (r *Regions) quarrel(t *testing.T, running []string) string {
 	h := NewHistory()
-	ctx, cancel := context.WithTimeout(t.Context(), max(2*time.Second, stress(t)/10))
+	ctx, cancel := context.WithTimeout(t.Context(), max(1500*time.Millisecond, stress(t)/10))
 	defer cancel()
 	said := make(chan string, 100000)
 	var callers sync.WaitGroup

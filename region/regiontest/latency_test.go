@@ -14,7 +14,7 @@ const (
 	roundTrip = 2 * oneWay
 	// hopLimit is more than a way there and back, and less than two.
 	hopLimit  = 350 * time.Millisecond
-	samples   = 5
+	samples   = 3
 	nearLimit = 100 * time.Millisecond
 )
 

@@ -38,6 +38,7 @@ func moveCases(long bool) []moveCase {
 }
 
 func TestMovesUnderLoad(t *testing.T) {
+	t.Parallel()
 	placements := map[string]string{"moving": "fixed eu", "*": "spread eu us ap"}
 	w := newWorld(t, Plan{Placements: placements, Delay: 30 * time.Millisecond})
 	w.create("eu", "moving")
@@ -117,6 +118,7 @@ func (w *world) livesIn(namespace, home string) {
 // A move that waits for a holder can be given up. Meanwhile nothing is granted, repeats are
 // answered, and the holder may end.
 func TestAMoveIsAbandoned(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, Plan{Placements: map[string]string{"moving": "fixed eu", "*": "fixed eu"}})
 	w.create("eu", "moving")
 	w.placed("moving")
@@ -181,6 +183,7 @@ func (w *world) frozen(from string, held, ended store.Key, fence int64) {
 // A move carries everything that is known of a key: what was completed, what lapsed unknown, the
 // attempts that ended, and fences go on growing.
 func TestAMoveCarriesAllThatIsKnown(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, Plan{Placements: map[string]string{"moving": "fixed eu", "*": "fixed eu"}})
 	w.create("eu", "moving")
 	w.placed("moving")

@@ -49,17 +49,25 @@ func partitions(long bool) []partition {
 	return all
 }
 
-func TestPartitions(t *testing.T) { testPartitions(t, Loopback()) }
+func TestPartitions(t *testing.T) {
+	t.Parallel()
+	testPartitions(t, Loopback(), partitions(stress(t) > 0))
+}
 
 // TestPartitionsOfNamespaces is TestPartitions where a silent region's packets are lost.
 func TestPartitionsOfNamespaces(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("network namespaces are NOT tested with -short")
 	}
-	testPartitions(t, namespacesOrSkip(t))
+	cases := partitions(true)
+	if stress(t) == 0 {
+		cases = cases[:1]
+	}
+	testPartitions(t, namespacesOrSkip(t), cases)
 }
 
-func testPartitions(t *testing.T, ground Ground) {
+func testPartitions(t *testing.T, ground Ground, cases []partition) {
 	w := newWorld(t, Plan{Ground: ground, Placements: threeHomes(), Delay: 60 * time.Millisecond})
 	namespaces := []string{homeOf("eu"), homeOf("us"), homeOf("ap"), "orders"}
 	w.create("eu", namespaces...)
@@ -68,7 +76,7 @@ func testPartitions(t *testing.T, ground Ground) {
 	c := w.crowd(4, append(namespaces, store.DefaultNamespace)...)
 	length := stress(t)
 	for begun := time.Now(); ; {
-		for _, p := range partitions(length > 0) {
+		for _, p := range cases {
 			w.suffer(p)
 		}
 		if time.Since(begun) >= length {
@@ -188,6 +196,7 @@ func (w *world) served(p partition, from, to string) {
 
 // A region that was killed is as one that cannot be reached, and serves again by itself.
 func TestARegionThatDies(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, Plan{Placements: threeHomes(), Delay: 60 * time.Millisecond})
 	namespaces := []string{homeOf("eu"), homeOf("us"), homeOf("ap")}
 	w.create("eu", namespaces...)
@@ -223,6 +232,7 @@ func TestARegionThatDies(t *testing.T) {
 
 // All regions end and start again, in any order, and know the placements.
 func TestAllRegionsStartAgain(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, Plan{Placements: threeHomes()})
 	namespaces := []string{homeOf("eu"), homeOf("us"), homeOf("ap")}
 	w.create("us", namespaces...)
