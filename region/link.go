@@ -8,7 +8,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
 	pb "github.com/idemd/idemd/proto/idemd/v1"
@@ -31,7 +30,7 @@ type link struct {
 }
 
 func (p *peer) newLink() (*link, error) {
-	var creds credentials.TransportCredentials = insecure.NewCredentials()
+	creds := insecure.NewCredentials()
 	if p.region.config.Credentials != nil {
 		creds = p.region.config.Credentials(p.place.Principal)
 	}

@@ -346,11 +346,6 @@ func (e *events) wait(t testing.TB, region string, up bool) {
 	e.until(t, fmt.Sprintf("region %s is reachable: %v", region, up), func() bool { return e.up[region] == up })
 }
 
-func (e *events) waitForward(t testing.TB, what string) {
-	t.Helper()
-	e.until(t, what, func() bool { return e.forwarded[what] > 0 })
-}
-
 func (e *events) until(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	timeout := time.NewTimer(20 * time.Second)

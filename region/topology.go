@@ -123,7 +123,7 @@ func (t *Topology) add(name string, place Place, own string) error {
 		case shared == "":
 		case name == own || other == own:
 			if name == own {
-				name, other = other, name
+				name = other
 			}
 			return fmt.Errorf("region %s has the address of this server's own region, %s: %s; this region would be its own peer", name, own, shared)
 		default:

@@ -41,7 +41,7 @@ func CheckRegion(name string) error {
 func ParseRule(text string) (Rule, error) {
 	words := strings.Fields(text)
 	if len(words) == 0 {
-		return Rule{}, errors.New("the rule is empty: give fixed REGION, prefix PREFIX=REGION ... *=REGION or spread REGION ...")
+		return Rule{}, errors.New("the rule is empty: give one that begins with fixed, prefix or spread")
 	}
 	var rule Rule
 	var err error
