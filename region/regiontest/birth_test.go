@@ -39,7 +39,9 @@ func TestRegionsThatDieWhileNamespacesAreMade(t *testing.T) {
 		dead := allRegions[rng.IntN(3)]
 		w.Kill(dead)
 		w.Restart(dead)
-		<-created
+		if err := <-created; err != nil {
+			t.Logf("%s: %v", name, err) // made up for below
+		}
 		cancel()
 	}
 	for _, name := range namespaces {
