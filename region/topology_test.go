@@ -54,7 +54,7 @@ func TestWhatIsNoTopologyIsRefused(t *testing.T) {
 		"regions: {us: {address: \"us:1\"}}": `own region, "eu", is not among its regions (us)`,
 		"regions:\n  eu: {address: \"eu:1\"}\n  eu: {address: \"x:1\"}\n":                                          `"eu" already defined`,
 		"regions: {EU: {address: \"eu:1\"}}":                                                                       `region "EU"`,
-		"regions: {eu: {addr: \"eu:1\"}}":                                                                        "field addr not found",
+		"regions: {eu: {addr: \"eu:1\"}}":                                                                          "field addr not found",
 		"regions: {eu: {}}":                                                                                        `region eu: address ""`,
 		"regions: {eu: {address: \"eu\"}}":                                                                         `address "eu" is not HOST:PORT`,
 		"regions: {eu: {address: \":7600\"}}":                                                                      `address ":7600" is not HOST:PORT`,
