@@ -3,7 +3,6 @@ package region
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/idemd/idemd/store"
 )
@@ -82,10 +81,6 @@ func (x *export) page(ctx context.Context, req store.ListRequest) (Exported, err
 	list, err := x.store.ListRecords(ctx, req)
 	if err != nil {
 		return Exported{}, err
-	}
-	if list.Damaged > 0 { // left behind, it would be absent, and so granted
-		return Exported{}, store.Refuse(store.ErrRecordCorrupt, fmt.Sprintf(
-			"%d stored records cannot be read, and may be of namespace %q; restore or repair the store (its log names them), or abandon the move", list.Damaged, req.Namespace))
 	}
 	room := exportBytes
 	for i, rec := range list.Records {

@@ -553,34 +553,6 @@ func (s *slow) Forget(ctx context.Context, namespace string, revision int64) (bo
 	return s.Party.Forget(ctx, namespace, revision)
 }
 
-// A record that cannot be read would be absent in the new home, and so granted. It stops the move.
-func TestMoveStopsAtADamagedRecord(t *testing.T) {
-	w := newMoveWorld(t, 1, "fixed us", 0)
-	m := w.mover("eu", func() error { return nil })
-	m.Peers["us"] = &localParty{&damagedStore{Backend: w.stores["us"], damaged: 1}}
-	req := MoveRequest{Namespace: movedNamespace, To: "eu"}
-	if err := m.Move(t.Context(), req, quiet); !errors.Is(err, store.ErrRecordCorrupt) {
-		t.Fatalf("got %v, want RECORD_CORRUPT", err)
-	}
-	if p := w.placementIn("us"); p.Epoch != 1 || p.Move.Phase != store.MoveSealed {
-		t.Errorf("the placement is %+v", p)
-	}
-	w.finishMove(req) // it was repaired
-	w.checkArrived("eu")
-}
-
-// damagedStore cannot read some of its records.
-type damagedStore struct {
-	store.Backend
-	damaged int
-}
-
-func (d *damagedStore) ListRecords(ctx context.Context, req store.ListRequest) (store.RecordPage, error) {
-	page, err := d.Backend.ListRecords(ctx, req)
-	page.Damaged = d.damaged
-	return page, err
-}
-
 // nowhere is a region that cannot be reached.
 type nowhere struct{ Party }
 

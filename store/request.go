@@ -198,9 +198,6 @@ type RecordPage struct {
 	Records       []*Record
 	NextPageToken string
 	Now           time.Time
-	// Damaged is how many stored records were left out because they cannot be read, of
-	// whatever namespace. It does not cross the wire.
-	Damaged int
 }
 
 // Inspection is everything a store knows about one key.

@@ -146,7 +146,9 @@ func (s *Store) readPage(ctx context.Context, req store.ListRequest, read readin
 		}
 		if err != nil {
 			s.damaged(err)
-			page.Damaged++
+			if read.known.namespaces[req.Namespace].Placement.Move.Phase == store.MoveSealed {
+				return store.RecordPage{}, corrupt(err) // whose it is cannot be read: it would be left behind
+			}
 		}
 		if rec != nil {
 			page.Records = append(page.Records, rec)

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -107,7 +108,7 @@ func (s *Store) ListRecords(ctx context.Context, req store.ListRequest) (store.R
 	if err := s.awaitCommits(ctx, ns); err != nil {
 		return store.RecordPage{}, err
 	}
-	l := &listing{s: s, req: req, size: cmp.Or(req.PageSize, store.DefaultPageSize), budget: listRows}
+	l := &listing{s: s, req: req, size: cmp.Or(req.PageSize, store.DefaultPageSize), budget: listRows, sealed: ns.Placement.Move.Phase == store.MoveSealed}
 	for _, id := range snap.buckets[ns.Tier] {
 		if id.start < from.start {
 			continue
@@ -156,6 +157,9 @@ func (s *Store) listError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	if errors.Is(err, store.ErrRecordCorrupt) {
+		return err
+	}
 	if faultOf(err) == faultGone {
 		s.catalog.kick()
 	}
@@ -167,7 +171,8 @@ type listing struct {
 	s      *Store
 	req    store.ListRequest
 	size   int
-	budget int // rows that may still be looked at
+	budget int  // rows that may still be looked at
+	sealed bool // the namespace: all of it is to be carried to another store
 	page   store.RecordPage
 }
 
@@ -216,7 +221,9 @@ func (l *listing) rows(ctx context.Context, id bucketID, after []byte) (last []b
 		if err != nil {
 			l.s.opts.Observer.Damaged(err)
 			l.s.opts.Logger.Error("a stored record is damaged", "bucket", table, "error", err)
-			l.page.Damaged++
+			if l.sealed {
+				return nil, corrupt(err)
+			}
 			continue
 		}
 		if l.req.Filter.Matches(rec, l.page.Now) {
