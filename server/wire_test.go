@@ -11,10 +11,11 @@ import (
 )
 
 // wire is a backend that is reached over gRPC, but for Maintain, which has no call. Placements
-// have none either, and are not asked for.
+// and Members have none either, and are not asked for.
 type wire struct {
 	*client.Client
 	store.Placements
+	store.Members
 	local store.Maintainer
 }
 

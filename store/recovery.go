@@ -15,7 +15,8 @@ import (
 // durability are as for [Store].
 type Recovery interface {
 	// BeginRecovery sets the recovery floor of every namespace, and of those created later, to
-	// the store's present. A floor is never lowered.
+	// the store's present. A floor is never lowered. The store is not Joined any more; see
+	// [Membership].
 	BeginRecovery(ctx context.Context, req BeginRecoveryRequest) (BegunRecovery, error)
 	// LiftRecovery takes the recovery floor off a namespace. Where none stands, nothing is done.
 	LiftRecovery(ctx context.Context, req LiftRecoveryRequest) (Namespace, error)

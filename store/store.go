@@ -97,5 +97,6 @@ type Backend interface {
 	Namespaces
 	Recovery
 	Placements
+	Members
 	Maintainer
 }

@@ -17,6 +17,7 @@ type spread struct {
 	changed func()
 	store.Maintainer
 	store.Placements // not asked for
+	store.Members    // nor this
 }
 
 func newSpread(t testing.TB, addrs ...string) *spread {

@@ -2,8 +2,6 @@ package pebblestore
 
 import (
 	"bytes"
-	"crypto/rand"
-	"encoding/hex"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -11,6 +9,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/idemd/idemd/store"
 )
 
 // formatVersion is the version of everything in the directory. A store of another one is
@@ -28,9 +28,7 @@ type identity struct {
 }
 
 func newIdentity() identity {
-	var id [16]byte
-	_, _ = rand.Read(id[:]) // never fails
-	return identity{version: formatVersion, id: hex.EncodeToString(id[:])}
+	return identity{version: formatVersion, id: store.NewStoreID()}
 }
 
 const identityTitle = "idemd embedded store"

@@ -16,7 +16,8 @@ type loop struct {
 	buckets    bucketSet
 	namespaces map[string]*store.Namespace
 	forgetting map[string]*forgetting // by namespace
-	newest     commitTime             // handed to Pebble
+	membership store.Membership
+	newest     commitTime // handed to Pebble
 	chainLow   uint64
 	ops        []*op
 	encoded    []byte // scratch

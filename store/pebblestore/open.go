@@ -384,6 +384,10 @@ func (o *opener) loop(newest commitTime) (*loop, error) {
 	if err != nil {
 		return nil, err
 	}
+	membership, err := loadMembership(o.db, o.id.id)
+	if err != nil {
+		return nil, err
+	}
 	buckets, err := loadBuckets(o.db)
 	if err != nil {
 		return nil, fmt.Errorf("the buckets cannot be read: %w", err)
@@ -392,6 +396,7 @@ func (o *opener) loop(newest commitTime) (*loop, error) {
 		cache:      newCache(o.opts.CacheBytes / 2),
 		buckets:    buckets,
 		namespaces: namespaces,
+		membership: membership,
 		newest:     newest,
 	}, nil
 }

@@ -41,7 +41,7 @@ func (s *Store) BeginRecovery(ctx context.Context, req store.BeginRecoveryReques
 				return err
 			}
 		}
-		return nil
+		return t.leave()
 	})
 	if err != nil {
 		return store.BegunRecovery{}, err

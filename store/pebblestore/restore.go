@@ -59,6 +59,10 @@ func (o *opener) recover(l *loop, m *mark) error {
 	if err := o.raiseFloors(b, l, now); err != nil {
 		return err
 	}
+	l.membership.Joined = false
+	if err := putMembership(b, l.membership); err != nil {
+		return err
+	}
 	l.newest = commitTime{seq: l.newest.seq + 1, now: now, until: now}
 	putCommitTime(b, l.newest)
 	if err := o.db.Apply(b, pebble.Sync); err != nil {

@@ -87,7 +87,7 @@ func (k *keeper) beginRecovery(ctx context.Context, req store.BeginRecoveryReque
 			}
 			begun.Namespaces = append(begun.Namespaces, next)
 		}
-		return nil
+		return k.leave(ctx, tx)
 	})
 	if err != nil {
 		return store.BegunRecovery{}, k.refused(ctx, err)

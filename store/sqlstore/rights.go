@@ -16,7 +16,7 @@ import (
 var ErrRights = errors.New("the user lacks rights")
 
 // baseTables are those that are not buckets and are written to.
-var baseTables = []string{"idem_buckets", "idem_clock", "idem_namespaces"}
+var baseTables = []string{"idem_buckets", "idem_clock", "idem_namespaces", "idem_members"}
 
 // checkRights refuses a user who can read and not write: it would start, and refuse every
 // claim. Only a table's owner, or the schema's, can drop it, and buckets are dropped all the

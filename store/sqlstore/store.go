@@ -81,6 +81,9 @@ func (s *Store) begin(ctx context.Context) error {
 	if err := s.checkRights(ctx); err != nil {
 		return err
 	}
+	if err := s.beMember(ctx); err != nil {
+		return err
+	}
 	if err := s.provide(ctx); err != nil {
 		s.opts.Logger.Error("buckets are missing; it will be tried again", "error", err)
 	}

@@ -9,21 +9,22 @@ import "testing"
 //
 // It runs over anything that is a [store.Backend], a client of a server included, where
 // two things are not compared: HeldFor, which is real time, and, if the instance says
-// AttemptsHidden, the attempt ids in inspected records. Nothing that needs Placements is run
-// if it says Unplaced.
+// AttemptsHidden, the attempt ids in inspected records. Nothing that needs Placements or Members
+// is run if it says Unplaced.
 func Run(t *testing.T, factory Factory) {
 	t.Run("Golden", func(t *testing.T) { RunGolden(t, factory) })
 	t.Run("Model", func(t *testing.T) { RunRapid(t, factory) })
 	t.Run("Moves", func(t *testing.T) { RunMoves(t, placing(t, factory)) })
 	t.Run("Placements", func(t *testing.T) { runChecks(t, placements, placing(t, factory)) })
+	t.Run("Members", func(t *testing.T) { runChecks(t, members, placing(t, factory)) })
 	t.Run("Contract", func(t *testing.T) { runChecks(t, contract, factory) })
 	t.Run("Promises", func(t *testing.T) { runChecks(t, promises, factory) })
 	t.Run("Cases", func(t *testing.T) { runChecks(t, cases, factory) })
 }
 
-const unplaced = "there are no Placements here: over the wire namespaces are placed by servers alone"
+const unplaced = "there are no Placements and Members here: over the wire namespaces are placed by servers alone"
 
-// placing is the factory for what needs Placements. Without them the test is skipped.
+// placing is the factory for what needs Placements or Members. Without them the test is skipped.
 func placing(t *testing.T, factory Factory) Factory {
 	if factory(t).Unplaced {
 		t.Skip(unplaced)

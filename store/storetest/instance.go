@@ -22,7 +22,7 @@ type Instance struct {
 	// AttemptsHidden says that inspected and listed records show no attempt ids, as over
 	// the wire.
 	AttemptsHidden bool
-	// Unplaced says that the Backend's Placements cannot be asked, as over the wire.
+	// Unplaced says that the Backend's Placements and Members cannot be asked, as over the wire.
 	Unplaced bool
 	// RetentionLag is how long after a change of a namespace's retention an intent may still be
 	// granted under the old one, by a process that has not heard of the change.

@@ -22,6 +22,7 @@ type Memory struct {
 	mu         sync.Mutex
 	namespaces map[string]store.Namespace
 	rows       map[store.KeyDigest]*memoryRow
+	membership store.Membership
 }
 
 type memoryRow struct {
@@ -37,6 +38,7 @@ func NewMemory(source store.ClockSource) *Memory {
 		clock:      store.NewSteadyClock(source, time.Time{}),
 		namespaces: map[string]store.Namespace{},
 		rows:       map[store.KeyDigest]*memoryRow{},
+		membership: store.Membership{StoreID: store.NewStoreID()},
 	}
 	now := m.clock.Now()
 	ns := store.Namespace{Name: store.DefaultNamespace, CreatedAt: now, UpdatedAt: now}

@@ -30,6 +30,7 @@ func (m *Memory) BeginRecovery(_ context.Context, req store.BeginRecoveryRequest
 		return begun, err
 	}
 	begun.Now, begun.InForce = now, now
+	m.membership.Joined = false
 	for _, name := range slices.Sorted(maps.Keys(m.namespaces)) {
 		m.namespaces[name] = m.namespaces[name].BeginRecovery(req, now)
 		begun.Namespaces = append(begun.Namespaces, m.namespaces[name])

@@ -2150,6 +2150,113 @@ func (x *ImportOutcomeResponse) GetSame() bool {
 	return false
 }
 
+type AcceptStoreRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The region that has another store.
+	Region string `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
+	// The new store's id.
+	StoreId string `protobuf:"bytes,2,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`
+	// Who decided, and why. The reason is required.
+	Actor         string `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
+	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcceptStoreRequest) Reset() {
+	*x = AcceptStoreRequest{}
+	mi := &file_idemd_v1_admin_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcceptStoreRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcceptStoreRequest) ProtoMessage() {}
+
+func (x *AcceptStoreRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_idemd_v1_admin_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcceptStoreRequest.ProtoReflect.Descriptor instead.
+func (*AcceptStoreRequest) Descriptor() ([]byte, []int) {
+	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *AcceptStoreRequest) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+func (x *AcceptStoreRequest) GetStoreId() string {
+	if x != nil {
+		return x.StoreId
+	}
+	return ""
+}
+
+func (x *AcceptStoreRequest) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *AcceptStoreRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type AcceptStoreResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcceptStoreResponse) Reset() {
+	*x = AcceptStoreResponse{}
+	mi := &file_idemd_v1_admin_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcceptStoreResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcceptStoreResponse) ProtoMessage() {}
+
+func (x *AcceptStoreResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_idemd_v1_admin_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcceptStoreResponse.ProtoReflect.Descriptor instead.
+func (*AcceptStoreResponse) Descriptor() ([]byte, []int) {
+	return file_idemd_v1_admin_proto_rawDescGZIP(), []int{33}
+}
+
 var File_idemd_v1_admin_proto protoreflect.FileDescriptor
 
 const file_idemd_v1_admin_proto_rawDesc = "" +
@@ -2289,7 +2396,13 @@ const file_idemd_v1_admin_proto_rawDesc = "" +
 	"\x15ImportOutcomeResponse\x12(\n" +
 	"\x06record\x18\x01 \x01(\v2\x10.idemd.v1.RecordR\x06record\x12\x1a\n" +
 	"\bimported\x18\x02 \x01(\bR\bimported\x12\x12\n" +
-	"\x04same\x18\x03 \x01(\bR\x04same*X\n" +
+	"\x04same\x18\x03 \x01(\bR\x04same\"u\n" +
+	"\x12AcceptStoreRequest\x12\x16\n" +
+	"\x06region\x18\x01 \x01(\tR\x06region\x12\x19\n" +
+	"\bstore_id\x18\x02 \x01(\tR\astoreId\x12\x14\n" +
+	"\x05actor\x18\x03 \x01(\tR\x05actor\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\x15\n" +
+	"\x13AcceptStoreResponse*X\n" +
 	"\x04Tier\x12\x14\n" +
 	"\x10TIER_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tTIER_HOUR\x10\x01\x12\f\n" +
@@ -2306,7 +2419,7 @@ const file_idemd_v1_admin_proto_rawDesc = "" +
 	"\fRecoveryKind\x12\x1d\n" +
 	"\x19RECOVERY_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13RECOVERY_KIND_BEGUN\x10\x01\x12\x18\n" +
-	"\x14RECOVERY_KIND_LIFTED\x10\x022\xdf\b\n" +
+	"\x14RECOVERY_KIND_LIFTED\x10\x022\xab\t\n" +
 	"\fAdminService\x12V\n" +
 	"\x0fCreateNamespace\x12 .idemd.v1.CreateNamespaceRequest\x1a!.idemd.v1.CreateNamespaceResponse\x12M\n" +
 	"\fGetNamespace\x12\x1d.idemd.v1.GetNamespaceRequest\x1a\x1e.idemd.v1.GetNamespaceResponse\x12S\n" +
@@ -2321,7 +2434,8 @@ const file_idemd_v1_admin_proto_rawDesc = "" +
 	"\rBeginRecovery\x12\x1e.idemd.v1.BeginRecoveryRequest\x1a\x1f.idemd.v1.BeginRecoveryResponse\x12M\n" +
 	"\fLiftRecovery\x12\x1d.idemd.v1.LiftRecoveryRequest\x1a\x1e.idemd.v1.LiftRecoveryResponse\x12P\n" +
 	"\rImportOutcome\x12\x1e.idemd.v1.ImportOutcomeRequest\x1a\x1f.idemd.v1.ImportOutcomeResponse\x12R\n" +
-	"\rMoveNamespace\x12\x1e.idemd.v1.MoveNamespaceRequest\x1a\x1f.idemd.v1.MoveNamespaceResponse0\x01B/Z-github.com/idemd/idemd/proto/idemd/v1;idemdv1b\x06proto3"
+	"\rMoveNamespace\x12\x1e.idemd.v1.MoveNamespaceRequest\x1a\x1f.idemd.v1.MoveNamespaceResponse0\x01\x12J\n" +
+	"\vAcceptStore\x12\x1c.idemd.v1.AcceptStoreRequest\x1a\x1d.idemd.v1.AcceptStoreResponseB/Z-github.com/idemd/idemd/proto/idemd/v1;idemdv1b\x06proto3"
 
 var (
 	file_idemd_v1_admin_proto_rawDescOnce sync.Once
@@ -2336,7 +2450,7 @@ func file_idemd_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_idemd_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_idemd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_idemd_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_idemd_v1_admin_proto_goTypes = []any{
 	(Tier)(0),                       // 0: idemd.v1.Tier
 	(EntityRule)(0),                 // 1: idemd.v1.EntityRule
@@ -2373,74 +2487,76 @@ var file_idemd_v1_admin_proto_goTypes = []any{
 	(*LiftRecoveryResponse)(nil),    // 32: idemd.v1.LiftRecoveryResponse
 	(*ImportOutcomeRequest)(nil),    // 33: idemd.v1.ImportOutcomeRequest
 	(*ImportOutcomeResponse)(nil),   // 34: idemd.v1.ImportOutcomeResponse
-	(*durationpb.Duration)(nil),     // 35: google.protobuf.Duration
-	(LapsePolicy)(0),                // 36: idemd.v1.LapsePolicy
-	(*timestamppb.Timestamp)(nil),   // 37: google.protobuf.Timestamp
-	(*Placement)(nil),               // 38: idemd.v1.Placement
-	(State)(0),                      // 39: idemd.v1.State
-	(*Record)(nil),                  // 40: idemd.v1.Record
-	(*Key)(nil),                     // 41: idemd.v1.Key
-	(*Event)(nil),                   // 42: idemd.v1.Event
-	(*Outcome)(nil),                 // 43: idemd.v1.Outcome
-	(*Fingerprint)(nil),             // 44: idemd.v1.Fingerprint
+	(*AcceptStoreRequest)(nil),      // 35: idemd.v1.AcceptStoreRequest
+	(*AcceptStoreResponse)(nil),     // 36: idemd.v1.AcceptStoreResponse
+	(*durationpb.Duration)(nil),     // 37: google.protobuf.Duration
+	(LapsePolicy)(0),                // 38: idemd.v1.LapsePolicy
+	(*timestamppb.Timestamp)(nil),   // 39: google.protobuf.Timestamp
+	(*Placement)(nil),               // 40: idemd.v1.Placement
+	(State)(0),                      // 41: idemd.v1.State
+	(*Record)(nil),                  // 42: idemd.v1.Record
+	(*Key)(nil),                     // 43: idemd.v1.Key
+	(*Event)(nil),                   // 44: idemd.v1.Event
+	(*Outcome)(nil),                 // 45: idemd.v1.Outcome
+	(*Fingerprint)(nil),             // 46: idemd.v1.Fingerprint
 }
 var file_idemd_v1_admin_proto_depIdxs = []int32{
 	0,  // 0: idemd.v1.Namespace.tier:type_name -> idemd.v1.Tier
-	35, // 1: idemd.v1.Namespace.retention:type_name -> google.protobuf.Duration
-	36, // 2: idemd.v1.Namespace.lapse_policy:type_name -> idemd.v1.LapsePolicy
-	35, // 3: idemd.v1.Namespace.lease:type_name -> google.protobuf.Duration
-	35, // 4: idemd.v1.Namespace.max_lease:type_name -> google.protobuf.Duration
-	35, // 5: idemd.v1.Namespace.max_attempt:type_name -> google.protobuf.Duration
+	37, // 1: idemd.v1.Namespace.retention:type_name -> google.protobuf.Duration
+	38, // 2: idemd.v1.Namespace.lapse_policy:type_name -> idemd.v1.LapsePolicy
+	37, // 3: idemd.v1.Namespace.lease:type_name -> google.protobuf.Duration
+	37, // 4: idemd.v1.Namespace.max_lease:type_name -> google.protobuf.Duration
+	37, // 5: idemd.v1.Namespace.max_attempt:type_name -> google.protobuf.Duration
 	1,  // 6: idemd.v1.Namespace.entity:type_name -> idemd.v1.EntityRule
-	37, // 7: idemd.v1.Namespace.recovery_floor:type_name -> google.protobuf.Timestamp
-	37, // 8: idemd.v1.Namespace.created_at:type_name -> google.protobuf.Timestamp
-	37, // 9: idemd.v1.Namespace.updated_at:type_name -> google.protobuf.Timestamp
+	39, // 7: idemd.v1.Namespace.recovery_floor:type_name -> google.protobuf.Timestamp
+	39, // 8: idemd.v1.Namespace.created_at:type_name -> google.protobuf.Timestamp
+	39, // 9: idemd.v1.Namespace.updated_at:type_name -> google.protobuf.Timestamp
 	5,  // 10: idemd.v1.Namespace.past_retentions:type_name -> idemd.v1.PastRetention
-	38, // 11: idemd.v1.Namespace.placement:type_name -> idemd.v1.Placement
-	37, // 12: idemd.v1.Namespace.floor_for_new:type_name -> google.protobuf.Timestamp
+	40, // 11: idemd.v1.Namespace.placement:type_name -> idemd.v1.Placement
+	39, // 12: idemd.v1.Namespace.floor_for_new:type_name -> google.protobuf.Timestamp
 	4,  // 13: idemd.v1.Namespace.recovery:type_name -> idemd.v1.RecoveryStep
-	37, // 14: idemd.v1.RecoveryStep.at:type_name -> google.protobuf.Timestamp
+	39, // 14: idemd.v1.RecoveryStep.at:type_name -> google.protobuf.Timestamp
 	2,  // 15: idemd.v1.RecoveryStep.kind:type_name -> idemd.v1.RecoveryKind
-	37, // 16: idemd.v1.RecoveryStep.floor:type_name -> google.protobuf.Timestamp
-	37, // 17: idemd.v1.RecoveryStep.complete_until:type_name -> google.protobuf.Timestamp
-	35, // 18: idemd.v1.PastRetention.retention:type_name -> google.protobuf.Duration
-	37, // 19: idemd.v1.PastRetention.until:type_name -> google.protobuf.Timestamp
+	39, // 16: idemd.v1.RecoveryStep.floor:type_name -> google.protobuf.Timestamp
+	39, // 17: idemd.v1.RecoveryStep.complete_until:type_name -> google.protobuf.Timestamp
+	37, // 18: idemd.v1.PastRetention.retention:type_name -> google.protobuf.Duration
+	39, // 19: idemd.v1.PastRetention.until:type_name -> google.protobuf.Timestamp
 	3,  // 20: idemd.v1.CreateNamespaceRequest.namespace:type_name -> idemd.v1.Namespace
 	3,  // 21: idemd.v1.CreateNamespaceResponse.namespace:type_name -> idemd.v1.Namespace
 	3,  // 22: idemd.v1.GetNamespaceResponse.namespace:type_name -> idemd.v1.Namespace
 	3,  // 23: idemd.v1.ListNamespacesResponse.namespaces:type_name -> idemd.v1.Namespace
 	3,  // 24: idemd.v1.UpdateNamespaceRequest.namespace:type_name -> idemd.v1.Namespace
 	3,  // 25: idemd.v1.UpdateNamespaceResponse.namespace:type_name -> idemd.v1.Namespace
-	39, // 26: idemd.v1.ListRecordsRequest.state:type_name -> idemd.v1.State
-	40, // 27: idemd.v1.ListRecordsResponse.records:type_name -> idemd.v1.Record
-	37, // 28: idemd.v1.ListRecordsResponse.now:type_name -> google.protobuf.Timestamp
-	41, // 29: idemd.v1.InspectRecordRequest.key:type_name -> idemd.v1.Key
-	40, // 30: idemd.v1.InspectRecordResponse.record:type_name -> idemd.v1.Record
-	42, // 31: idemd.v1.InspectRecordResponse.events:type_name -> idemd.v1.Event
-	37, // 32: idemd.v1.InspectRecordResponse.now:type_name -> google.protobuf.Timestamp
-	41, // 33: idemd.v1.ResolveRequest.key:type_name -> idemd.v1.Key
-	43, // 34: idemd.v1.ResolveRequest.outcome:type_name -> idemd.v1.Outcome
-	40, // 35: idemd.v1.ResolveResponse.record:type_name -> idemd.v1.Record
-	41, // 36: idemd.v1.ForceReleaseRequest.key:type_name -> idemd.v1.Key
-	40, // 37: idemd.v1.ForceReleaseResponse.record:type_name -> idemd.v1.Record
+	41, // 26: idemd.v1.ListRecordsRequest.state:type_name -> idemd.v1.State
+	42, // 27: idemd.v1.ListRecordsResponse.records:type_name -> idemd.v1.Record
+	39, // 28: idemd.v1.ListRecordsResponse.now:type_name -> google.protobuf.Timestamp
+	43, // 29: idemd.v1.InspectRecordRequest.key:type_name -> idemd.v1.Key
+	42, // 30: idemd.v1.InspectRecordResponse.record:type_name -> idemd.v1.Record
+	44, // 31: idemd.v1.InspectRecordResponse.events:type_name -> idemd.v1.Event
+	39, // 32: idemd.v1.InspectRecordResponse.now:type_name -> google.protobuf.Timestamp
+	43, // 33: idemd.v1.ResolveRequest.key:type_name -> idemd.v1.Key
+	45, // 34: idemd.v1.ResolveRequest.outcome:type_name -> idemd.v1.Outcome
+	42, // 35: idemd.v1.ResolveResponse.record:type_name -> idemd.v1.Record
+	43, // 36: idemd.v1.ForceReleaseRequest.key:type_name -> idemd.v1.Key
+	42, // 37: idemd.v1.ForceReleaseResponse.record:type_name -> idemd.v1.Record
 	0,  // 38: idemd.v1.Bucket.tier:type_name -> idemd.v1.Tier
-	37, // 39: idemd.v1.Bucket.start:type_name -> google.protobuf.Timestamp
-	37, // 40: idemd.v1.Bucket.end:type_name -> google.protobuf.Timestamp
-	37, // 41: idemd.v1.Bucket.drop_after:type_name -> google.protobuf.Timestamp
+	39, // 39: idemd.v1.Bucket.start:type_name -> google.protobuf.Timestamp
+	39, // 40: idemd.v1.Bucket.end:type_name -> google.protobuf.Timestamp
+	39, // 41: idemd.v1.Bucket.drop_after:type_name -> google.protobuf.Timestamp
 	22, // 42: idemd.v1.ListBucketsResponse.buckets:type_name -> idemd.v1.Bucket
-	35, // 43: idemd.v1.MoveNamespaceRequest.patience:type_name -> google.protobuf.Duration
-	38, // 44: idemd.v1.MoveNamespaceResponse.placement:type_name -> idemd.v1.Placement
-	37, // 45: idemd.v1.BackupResponse.at:type_name -> google.protobuf.Timestamp
-	37, // 46: idemd.v1.BeginRecoveryRequest.complete_until:type_name -> google.protobuf.Timestamp
+	37, // 43: idemd.v1.MoveNamespaceRequest.patience:type_name -> google.protobuf.Duration
+	40, // 44: idemd.v1.MoveNamespaceResponse.placement:type_name -> idemd.v1.Placement
+	39, // 45: idemd.v1.BackupResponse.at:type_name -> google.protobuf.Timestamp
+	39, // 46: idemd.v1.BeginRecoveryRequest.complete_until:type_name -> google.protobuf.Timestamp
 	3,  // 47: idemd.v1.BeginRecoveryResponse.namespaces:type_name -> idemd.v1.Namespace
-	37, // 48: idemd.v1.BeginRecoveryResponse.now:type_name -> google.protobuf.Timestamp
-	37, // 49: idemd.v1.BeginRecoveryResponse.in_force:type_name -> google.protobuf.Timestamp
+	39, // 48: idemd.v1.BeginRecoveryResponse.now:type_name -> google.protobuf.Timestamp
+	39, // 49: idemd.v1.BeginRecoveryResponse.in_force:type_name -> google.protobuf.Timestamp
 	3,  // 50: idemd.v1.LiftRecoveryResponse.namespace:type_name -> idemd.v1.Namespace
-	41, // 51: idemd.v1.ImportOutcomeRequest.key:type_name -> idemd.v1.Key
-	44, // 52: idemd.v1.ImportOutcomeRequest.fingerprint:type_name -> idemd.v1.Fingerprint
-	43, // 53: idemd.v1.ImportOutcomeRequest.outcome:type_name -> idemd.v1.Outcome
-	37, // 54: idemd.v1.ImportOutcomeRequest.completed_at:type_name -> google.protobuf.Timestamp
-	40, // 55: idemd.v1.ImportOutcomeResponse.record:type_name -> idemd.v1.Record
+	43, // 51: idemd.v1.ImportOutcomeRequest.key:type_name -> idemd.v1.Key
+	46, // 52: idemd.v1.ImportOutcomeRequest.fingerprint:type_name -> idemd.v1.Fingerprint
+	45, // 53: idemd.v1.ImportOutcomeRequest.outcome:type_name -> idemd.v1.Outcome
+	39, // 54: idemd.v1.ImportOutcomeRequest.completed_at:type_name -> google.protobuf.Timestamp
+	42, // 55: idemd.v1.ImportOutcomeResponse.record:type_name -> idemd.v1.Record
 	6,  // 56: idemd.v1.AdminService.CreateNamespace:input_type -> idemd.v1.CreateNamespaceRequest
 	8,  // 57: idemd.v1.AdminService.GetNamespace:input_type -> idemd.v1.GetNamespaceRequest
 	10, // 58: idemd.v1.AdminService.ListNamespaces:input_type -> idemd.v1.ListNamespacesRequest
@@ -2455,22 +2571,24 @@ var file_idemd_v1_admin_proto_depIdxs = []int32{
 	31, // 67: idemd.v1.AdminService.LiftRecovery:input_type -> idemd.v1.LiftRecoveryRequest
 	33, // 68: idemd.v1.AdminService.ImportOutcome:input_type -> idemd.v1.ImportOutcomeRequest
 	25, // 69: idemd.v1.AdminService.MoveNamespace:input_type -> idemd.v1.MoveNamespaceRequest
-	7,  // 70: idemd.v1.AdminService.CreateNamespace:output_type -> idemd.v1.CreateNamespaceResponse
-	9,  // 71: idemd.v1.AdminService.GetNamespace:output_type -> idemd.v1.GetNamespaceResponse
-	11, // 72: idemd.v1.AdminService.ListNamespaces:output_type -> idemd.v1.ListNamespacesResponse
-	13, // 73: idemd.v1.AdminService.UpdateNamespace:output_type -> idemd.v1.UpdateNamespaceResponse
-	15, // 74: idemd.v1.AdminService.ListRecords:output_type -> idemd.v1.ListRecordsResponse
-	17, // 75: idemd.v1.AdminService.InspectRecord:output_type -> idemd.v1.InspectRecordResponse
-	19, // 76: idemd.v1.AdminService.Resolve:output_type -> idemd.v1.ResolveResponse
-	21, // 77: idemd.v1.AdminService.ForceRelease:output_type -> idemd.v1.ForceReleaseResponse
-	24, // 78: idemd.v1.AdminService.ListBuckets:output_type -> idemd.v1.ListBucketsResponse
-	28, // 79: idemd.v1.AdminService.Backup:output_type -> idemd.v1.BackupResponse
-	30, // 80: idemd.v1.AdminService.BeginRecovery:output_type -> idemd.v1.BeginRecoveryResponse
-	32, // 81: idemd.v1.AdminService.LiftRecovery:output_type -> idemd.v1.LiftRecoveryResponse
-	34, // 82: idemd.v1.AdminService.ImportOutcome:output_type -> idemd.v1.ImportOutcomeResponse
-	26, // 83: idemd.v1.AdminService.MoveNamespace:output_type -> idemd.v1.MoveNamespaceResponse
-	70, // [70:84] is the sub-list for method output_type
-	56, // [56:70] is the sub-list for method input_type
+	35, // 70: idemd.v1.AdminService.AcceptStore:input_type -> idemd.v1.AcceptStoreRequest
+	7,  // 71: idemd.v1.AdminService.CreateNamespace:output_type -> idemd.v1.CreateNamespaceResponse
+	9,  // 72: idemd.v1.AdminService.GetNamespace:output_type -> idemd.v1.GetNamespaceResponse
+	11, // 73: idemd.v1.AdminService.ListNamespaces:output_type -> idemd.v1.ListNamespacesResponse
+	13, // 74: idemd.v1.AdminService.UpdateNamespace:output_type -> idemd.v1.UpdateNamespaceResponse
+	15, // 75: idemd.v1.AdminService.ListRecords:output_type -> idemd.v1.ListRecordsResponse
+	17, // 76: idemd.v1.AdminService.InspectRecord:output_type -> idemd.v1.InspectRecordResponse
+	19, // 77: idemd.v1.AdminService.Resolve:output_type -> idemd.v1.ResolveResponse
+	21, // 78: idemd.v1.AdminService.ForceRelease:output_type -> idemd.v1.ForceReleaseResponse
+	24, // 79: idemd.v1.AdminService.ListBuckets:output_type -> idemd.v1.ListBucketsResponse
+	28, // 80: idemd.v1.AdminService.Backup:output_type -> idemd.v1.BackupResponse
+	30, // 81: idemd.v1.AdminService.BeginRecovery:output_type -> idemd.v1.BeginRecoveryResponse
+	32, // 82: idemd.v1.AdminService.LiftRecovery:output_type -> idemd.v1.LiftRecoveryResponse
+	34, // 83: idemd.v1.AdminService.ImportOutcome:output_type -> idemd.v1.ImportOutcomeResponse
+	26, // 84: idemd.v1.AdminService.MoveNamespace:output_type -> idemd.v1.MoveNamespaceResponse
+	36, // 85: idemd.v1.AdminService.AcceptStore:output_type -> idemd.v1.AcceptStoreResponse
+	71, // [71:86] is the sub-list for method output_type
+	56, // [56:71] is the sub-list for method input_type
 	56, // [56:56] is the sub-list for extension type_name
 	56, // [56:56] is the sub-list for extension extendee
 	0,  // [0:56] is the sub-list for field type_name
@@ -2488,7 +2606,7 @@ func file_idemd_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_idemd_v1_admin_proto_rawDesc), len(file_idemd_v1_admin_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   32,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

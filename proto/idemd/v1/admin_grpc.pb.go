@@ -33,6 +33,7 @@ const (
 	AdminService_LiftRecovery_FullMethodName    = "/idemd.v1.AdminService/LiftRecovery"
 	AdminService_ImportOutcome_FullMethodName   = "/idemd.v1.AdminService/ImportOutcome"
 	AdminService_MoveNamespace_FullMethodName   = "/idemd.v1.AdminService/MoveNamespace"
+	AdminService_AcceptStore_FullMethodName     = "/idemd.v1.AdminService/AcceptStore"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -75,6 +76,10 @@ type AdminServiceClient interface {
 	// server of the region they are to go to. If it breaks off, asking again goes on where it
 	// stopped. Until the new home serves it can be abandoned.
 	MoveNamespace(ctx context.Context, in *MoveNamespaceRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[MoveNamespaceResponse], error)
+	// AcceptStore says that a region has another store from now on, in all regions but that one:
+	// its old one was lost. The new one has forgotten every key, so it begins a recovery before it
+	// is a home. Ask a server of another region. If a region is missed, ask again.
+	AcceptStore(ctx context.Context, in *AcceptStoreRequest, opts ...grpc.CallOption) (*AcceptStoreResponse, error)
 }
 
 type adminServiceClient struct {
@@ -234,6 +239,16 @@ func (c *adminServiceClient) MoveNamespace(ctx context.Context, in *MoveNamespac
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AdminService_MoveNamespaceClient = grpc.ServerStreamingClient[MoveNamespaceResponse]
 
+func (c *adminServiceClient) AcceptStore(ctx context.Context, in *AcceptStoreRequest, opts ...grpc.CallOption) (*AcceptStoreResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AcceptStoreResponse)
+	err := c.cc.Invoke(ctx, AdminService_AcceptStore_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
@@ -274,6 +289,10 @@ type AdminServiceServer interface {
 	// server of the region they are to go to. If it breaks off, asking again goes on where it
 	// stopped. Until the new home serves it can be abandoned.
 	MoveNamespace(*MoveNamespaceRequest, grpc.ServerStreamingServer[MoveNamespaceResponse]) error
+	// AcceptStore says that a region has another store from now on, in all regions but that one:
+	// its old one was lost. The new one has forgotten every key, so it begins a recovery before it
+	// is a home. Ask a server of another region. If a region is missed, ask again.
+	AcceptStore(context.Context, *AcceptStoreRequest) (*AcceptStoreResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -325,6 +344,9 @@ func (UnimplementedAdminServiceServer) ImportOutcome(context.Context, *ImportOut
 }
 func (UnimplementedAdminServiceServer) MoveNamespace(*MoveNamespaceRequest, grpc.ServerStreamingServer[MoveNamespaceResponse]) error {
 	return status.Error(codes.Unimplemented, "method MoveNamespace not implemented")
+}
+func (UnimplementedAdminServiceServer) AcceptStore(context.Context, *AcceptStoreRequest) (*AcceptStoreResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AcceptStore not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -592,6 +614,24 @@ func _AdminService_MoveNamespace_Handler(srv interface{}, stream grpc.ServerStre
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AdminService_MoveNamespaceServer = grpc.ServerStreamingServer[MoveNamespaceResponse]
 
+func _AdminService_AcceptStore_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AcceptStoreRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).AcceptStore(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_AcceptStore_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).AcceptStore(ctx, req.(*AcceptStoreRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -650,6 +690,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ImportOutcome",
 			Handler:    _AdminService_ImportOutcome_Handler,
+		},
+		{
+			MethodName: "AcceptStore",
+			Handler:    _AdminService_AcceptStore_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

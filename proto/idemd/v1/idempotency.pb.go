@@ -1668,7 +1668,12 @@ type Region struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Where callers reach its servers, as seen from the region that was asked: host:port.
-	Address       string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	// The id of the store that the region that was asked believes to be its own. Empty: it has
+	// seen none.
+	StoreId string `protobuf:"bytes,3,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`
+	// That store is home to keys, as far as is known there.
+	Joined        bool `protobuf:"varint,4,opt,name=joined,proto3" json:"joined,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1715,6 +1720,20 @@ func (x *Region) GetAddress() string {
 		return x.Address
 	}
 	return ""
+}
+
+func (x *Region) GetStoreId() string {
+	if x != nil {
+		return x.StoreId
+	}
+	return ""
+}
+
+func (x *Region) GetJoined() bool {
+	if x != nil {
+		return x.Joined
+	}
+	return false
 }
 
 // NamespacePlacement is the placement of one namespace.
@@ -1907,10 +1926,12 @@ const file_idemd_v1_idempotency_proto_rawDesc = "" +
 	"\aregions\x18\x02 \x03(\v2\x10.idemd.v1.RegionR\aregions\x12<\n" +
 	"\n" +
 	"placements\x18\x03 \x03(\v2\x1c.idemd.v1.NamespacePlacementR\n" +
-	"placements\"6\n" +
+	"placements\"i\n" +
 	"\x06Region\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
-	"\aaddress\x18\x02 \x01(\tR\aaddress\"e\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x19\n" +
+	"\bstore_id\x18\x03 \x01(\tR\astoreId\x12\x16\n" +
+	"\x06joined\x18\x04 \x01(\bR\x06joined\"e\n" +
 	"\x12NamespacePlacement\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x121\n" +
 	"\tplacement\x18\x02 \x01(\v2\x13.idemd.v1.PlacementR\tplacement2\xd8\x03\n" +

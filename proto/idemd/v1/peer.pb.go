@@ -26,8 +26,9 @@ type PingRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The region that is meant.
 	Region string `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
-	// The region that asks.
+	// The region that asks, and the id of its store.
 	FromRegion    string `protobuf:"bytes,2,opt,name=from_region,json=fromRegion,proto3" json:"from_region,omitempty"`
+	FromStoreId   string `protobuf:"bytes,3,opt,name=from_store_id,json=fromStoreId,proto3" json:"from_store_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -76,13 +77,30 @@ func (x *PingRequest) GetFromRegion() string {
 	return ""
 }
 
+func (x *PingRequest) GetFromStoreId() string {
+	if x != nil {
+		return x.FromStoreId
+	}
+	return ""
+}
+
 type PingResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Region string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
 	// SHA-256 over what GetPlacements would answer.
 	PlacementsDigest []byte `protobuf:"bytes,2,opt,name=placements_digest,json=placementsDigest,proto3" json:"placements_digest,omitempty"`
 	// Its store serves.
-	Serving       bool `protobuf:"varint,3,opt,name=serving,proto3" json:"serving,omitempty"`
+	Serving bool `protobuf:"varint,3,opt,name=serving,proto3" json:"serving,omitempty"`
+	// The id of its store.
+	StoreId string `protobuf:"bytes,4,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`
+	// The id of the store that it believes to be the asker's. Empty: none yet. What comes from
+	// another one is refused.
+	KnownStoreId string `protobuf:"bytes,5,opt,name=known_store_id,json=knownStoreId,proto3" json:"known_store_id,omitempty"`
+	// Who accepted that one in the place of another, and why. Without a reason nobody had to.
+	AcceptedBy     string `protobuf:"bytes,6,opt,name=accepted_by,json=acceptedBy,proto3" json:"accepted_by,omitempty"`
+	AcceptedReason string `protobuf:"bytes,7,opt,name=accepted_reason,json=acceptedReason,proto3" json:"accepted_reason,omitempty"`
+	// All regions knew its store when they were last asked; before, it is no key's home.
+	Joined        bool `protobuf:"varint,8,opt,name=joined,proto3" json:"joined,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -138,6 +156,41 @@ func (x *PingResponse) GetServing() bool {
 	return false
 }
 
+func (x *PingResponse) GetStoreId() string {
+	if x != nil {
+		return x.StoreId
+	}
+	return ""
+}
+
+func (x *PingResponse) GetKnownStoreId() string {
+	if x != nil {
+		return x.KnownStoreId
+	}
+	return ""
+}
+
+func (x *PingResponse) GetAcceptedBy() string {
+	if x != nil {
+		return x.AcceptedBy
+	}
+	return ""
+}
+
+func (x *PingResponse) GetAcceptedReason() string {
+	if x != nil {
+		return x.AcceptedReason
+	}
+	return ""
+}
+
+func (x *PingResponse) GetJoined() bool {
+	if x != nil {
+		return x.Joined
+	}
+	return false
+}
+
 type ForwardRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The region that is meant.
@@ -159,7 +212,9 @@ type ForwardRequest struct {
 	//	*ForwardRequest_Resolve
 	//	*ForwardRequest_ForceRelease
 	//	*ForwardRequest_ImportOutcome
-	Operation     isForwardRequest_Operation `protobuf_oneof:"operation"`
+	Operation isForwardRequest_Operation `protobuf_oneof:"operation"`
+	// The id of the asking region's store.
+	FromStoreId   string `protobuf:"bytes,15,opt,name=from_store_id,json=fromStoreId,proto3" json:"from_store_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -317,6 +372,13 @@ func (x *ForwardRequest) GetImportOutcome() *ImportOutcomeRequest {
 		}
 	}
 	return nil
+}
+
+func (x *ForwardRequest) GetFromStoreId() string {
+	if x != nil {
+		return x.FromStoreId
+	}
+	return ""
 }
 
 type isForwardRequest_Operation interface {
@@ -597,6 +659,7 @@ type GetPlacementsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Region        string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
 	FromRegion    string                 `protobuf:"bytes,2,opt,name=from_region,json=fromRegion,proto3" json:"from_region,omitempty"`
+	FromStoreId   string                 `protobuf:"bytes,3,opt,name=from_store_id,json=fromStoreId,proto3" json:"from_store_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -641,6 +704,13 @@ func (x *GetPlacementsRequest) GetRegion() string {
 func (x *GetPlacementsRequest) GetFromRegion() string {
 	if x != nil {
 		return x.FromRegion
+	}
+	return ""
+}
+
+func (x *GetPlacementsRequest) GetFromStoreId() string {
+	if x != nil {
+		return x.FromStoreId
 	}
 	return ""
 }
@@ -1308,19 +1378,138 @@ func (x *ForgetRecordsResponse) GetMore() bool {
 	return false
 }
 
+type AcceptPeerStoreRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Region        string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
+	FromRegion    string                 `protobuf:"bytes,2,opt,name=from_region,json=fromRegion,proto3" json:"from_region,omitempty"`
+	FromStoreId   string                 `protobuf:"bytes,3,opt,name=from_store_id,json=fromStoreId,proto3" json:"from_store_id,omitempty"`
+	Caller        string                 `protobuf:"bytes,4,opt,name=caller,proto3" json:"caller,omitempty"`
+	Accept        *AcceptStoreRequest    `protobuf:"bytes,5,opt,name=accept,proto3" json:"accept,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcceptPeerStoreRequest) Reset() {
+	*x = AcceptPeerStoreRequest{}
+	mi := &file_idemd_v1_peer_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcceptPeerStoreRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcceptPeerStoreRequest) ProtoMessage() {}
+
+func (x *AcceptPeerStoreRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_idemd_v1_peer_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcceptPeerStoreRequest.ProtoReflect.Descriptor instead.
+func (*AcceptPeerStoreRequest) Descriptor() ([]byte, []int) {
+	return file_idemd_v1_peer_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *AcceptPeerStoreRequest) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+func (x *AcceptPeerStoreRequest) GetFromRegion() string {
+	if x != nil {
+		return x.FromRegion
+	}
+	return ""
+}
+
+func (x *AcceptPeerStoreRequest) GetFromStoreId() string {
+	if x != nil {
+		return x.FromStoreId
+	}
+	return ""
+}
+
+func (x *AcceptPeerStoreRequest) GetCaller() string {
+	if x != nil {
+		return x.Caller
+	}
+	return ""
+}
+
+func (x *AcceptPeerStoreRequest) GetAccept() *AcceptStoreRequest {
+	if x != nil {
+		return x.Accept
+	}
+	return nil
+}
+
+type AcceptPeerStoreResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcceptPeerStoreResponse) Reset() {
+	*x = AcceptPeerStoreResponse{}
+	mi := &file_idemd_v1_peer_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcceptPeerStoreResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcceptPeerStoreResponse) ProtoMessage() {}
+
+func (x *AcceptPeerStoreResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_idemd_v1_peer_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcceptPeerStoreResponse.ProtoReflect.Descriptor instead.
+func (*AcceptPeerStoreResponse) Descriptor() ([]byte, []int) {
+	return file_idemd_v1_peer_proto_rawDescGZIP(), []int{17}
+}
+
 var File_idemd_v1_peer_proto protoreflect.FileDescriptor
 
 const file_idemd_v1_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x13idemd/v1/peer.proto\x12\bidemd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14idemd/v1/admin.proto\x1a\x1aidemd/v1/idempotency.proto\x1a\x14idemd/v1/types.proto\"F\n" +
+	"\x13idemd/v1/peer.proto\x12\bidemd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14idemd/v1/admin.proto\x1a\x1aidemd/v1/idempotency.proto\x1a\x14idemd/v1/types.proto\"j\n" +
 	"\vPingRequest\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x1f\n" +
 	"\vfrom_region\x18\x02 \x01(\tR\n" +
-	"fromRegion\"m\n" +
+	"fromRegion\x12\"\n" +
+	"\rfrom_store_id\x18\x03 \x01(\tR\vfromStoreId\"\x90\x02\n" +
 	"\fPingResponse\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12+\n" +
 	"\x11placements_digest\x18\x02 \x01(\fR\x10placementsDigest\x12\x18\n" +
-	"\aserving\x18\x03 \x01(\bR\aserving\"\xd7\x05\n" +
+	"\aserving\x18\x03 \x01(\bR\aserving\x12\x19\n" +
+	"\bstore_id\x18\x04 \x01(\tR\astoreId\x12$\n" +
+	"\x0eknown_store_id\x18\x05 \x01(\tR\fknownStoreId\x12\x1f\n" +
+	"\vaccepted_by\x18\x06 \x01(\tR\n" +
+	"acceptedBy\x12'\n" +
+	"\x0faccepted_reason\x18\a \x01(\tR\x0eacceptedReason\x12\x16\n" +
+	"\x06joined\x18\b \x01(\bR\x06joined\"\xfb\x05\n" +
 	"\x0eForwardRequest\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x1f\n" +
 	"\vfrom_region\x18\x02 \x01(\tR\n" +
@@ -1337,7 +1526,8 @@ const file_idemd_v1_peer_proto_rawDesc = "" +
 	"\x0einspect_record\x18\v \x01(\v2\x1e.idemd.v1.InspectRecordRequestH\x00R\rinspectRecord\x124\n" +
 	"\aresolve\x18\f \x01(\v2\x18.idemd.v1.ResolveRequestH\x00R\aresolve\x12D\n" +
 	"\rforce_release\x18\r \x01(\v2\x1d.idemd.v1.ForceReleaseRequestH\x00R\fforceRelease\x12G\n" +
-	"\x0eimport_outcome\x18\x0e \x01(\v2\x1e.idemd.v1.ImportOutcomeRequestH\x00R\rimportOutcomeB\v\n" +
+	"\x0eimport_outcome\x18\x0e \x01(\v2\x1e.idemd.v1.ImportOutcomeRequestH\x00R\rimportOutcome\x12\"\n" +
+	"\rfrom_store_id\x18\x0f \x01(\tR\vfromStoreIdB\v\n" +
 	"\toperation\"\xf8\x04\n" +
 	"\x0fForwardResponse\x12/\n" +
 	"\x05claim\x18\x05 \x01(\v2\x17.idemd.v1.ClaimResponseH\x00R\x05claim\x12/\n" +
@@ -1351,11 +1541,12 @@ const file_idemd_v1_peer_proto_rawDesc = "" +
 	"\aresolve\x18\f \x01(\v2\x19.idemd.v1.ResolveResponseH\x00R\aresolve\x12E\n" +
 	"\rforce_release\x18\r \x01(\v2\x1e.idemd.v1.ForceReleaseResponseH\x00R\fforceRelease\x12H\n" +
 	"\x0eimport_outcome\x18\x0e \x01(\v2\x1f.idemd.v1.ImportOutcomeResponseH\x00R\rimportOutcomeB\b\n" +
-	"\x06answer\"O\n" +
+	"\x06answer\"s\n" +
 	"\x14GetPlacementsRequest\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x1f\n" +
 	"\vfrom_region\x18\x02 \x01(\tR\n" +
-	"fromRegion\"Q\n" +
+	"fromRegion\x12\"\n" +
+	"\rfrom_store_id\x18\x03 \x01(\tR\vfromStoreId\"Q\n" +
 	"\x15GetPlacementsResponse\x128\n" +
 	"\n" +
 	"placements\x18\x01 \x03(\v2\x18.idemd.v1.KnownPlacementR\n" +
@@ -1403,7 +1594,15 @@ const file_idemd_v1_peer_proto_rawDesc = "" +
 	"\tnamespace\x18\x03 \x01(\tR\tnamespace\x12\x1a\n" +
 	"\brevision\x18\x04 \x01(\x03R\brevision\"+\n" +
 	"\x15ForgetRecordsResponse\x12\x12\n" +
-	"\x04more\x18\x01 \x01(\bR\x04more2\x9e\x04\n" +
+	"\x04more\x18\x01 \x01(\bR\x04more\"\xc3\x01\n" +
+	"\x16AcceptPeerStoreRequest\x12\x16\n" +
+	"\x06region\x18\x01 \x01(\tR\x06region\x12\x1f\n" +
+	"\vfrom_region\x18\x02 \x01(\tR\n" +
+	"fromRegion\x12\"\n" +
+	"\rfrom_store_id\x18\x03 \x01(\tR\vfromStoreId\x12\x16\n" +
+	"\x06caller\x18\x04 \x01(\tR\x06caller\x124\n" +
+	"\x06accept\x18\x05 \x01(\v2\x1c.idemd.v1.AcceptStoreRequestR\x06accept\"\x19\n" +
+	"\x17AcceptPeerStoreResponse2\xf6\x04\n" +
 	"\vPeerService\x125\n" +
 	"\x04Ping\x12\x15.idemd.v1.PingRequest\x1a\x16.idemd.v1.PingResponse\x12>\n" +
 	"\aForward\x12\x18.idemd.v1.ForwardRequest\x1a\x19.idemd.v1.ForwardResponse\x12P\n" +
@@ -1411,7 +1610,8 @@ const file_idemd_v1_peer_proto_rawDesc = "" +
 	"\fPutNamespace\x12\x1d.idemd.v1.PutNamespaceRequest\x1a\x1e.idemd.v1.PutNamespaceResponse\x12S\n" +
 	"\x0ePlaceNamespace\x12\x1f.idemd.v1.PlaceNamespaceRequest\x1a .idemd.v1.PlaceNamespaceResponse\x12P\n" +
 	"\rExportRecords\x12\x1e.idemd.v1.ExportRecordsRequest\x1a\x1f.idemd.v1.ExportRecordsResponse\x12P\n" +
-	"\rForgetRecords\x12\x1e.idemd.v1.ForgetRecordsRequest\x1a\x1f.idemd.v1.ForgetRecordsResponseB/Z-github.com/idemd/idemd/proto/idemd/v1;idemdv1b\x06proto3"
+	"\rForgetRecords\x12\x1e.idemd.v1.ForgetRecordsRequest\x1a\x1f.idemd.v1.ForgetRecordsResponse\x12V\n" +
+	"\x0fAcceptPeerStore\x12 .idemd.v1.AcceptPeerStoreRequest\x1a!.idemd.v1.AcceptPeerStoreResponseB/Z-github.com/idemd/idemd/proto/idemd/v1;idemdv1b\x06proto3"
 
 var (
 	file_idemd_v1_peer_proto_rawDescOnce sync.Once
@@ -1425,101 +1625,107 @@ func file_idemd_v1_peer_proto_rawDescGZIP() []byte {
 	return file_idemd_v1_peer_proto_rawDescData
 }
 
-var file_idemd_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_idemd_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_idemd_v1_peer_proto_goTypes = []any{
-	(*PingRequest)(nil),            // 0: idemd.v1.PingRequest
-	(*PingResponse)(nil),           // 1: idemd.v1.PingResponse
-	(*ForwardRequest)(nil),         // 2: idemd.v1.ForwardRequest
-	(*ForwardResponse)(nil),        // 3: idemd.v1.ForwardResponse
-	(*GetPlacementsRequest)(nil),   // 4: idemd.v1.GetPlacementsRequest
-	(*GetPlacementsResponse)(nil),  // 5: idemd.v1.GetPlacementsResponse
-	(*KnownPlacement)(nil),         // 6: idemd.v1.KnownPlacement
-	(*PutNamespaceRequest)(nil),    // 7: idemd.v1.PutNamespaceRequest
-	(*PutNamespaceResponse)(nil),   // 8: idemd.v1.PutNamespaceResponse
-	(*PlaceNamespaceRequest)(nil),  // 9: idemd.v1.PlaceNamespaceRequest
-	(*PlaceNamespaceResponse)(nil), // 10: idemd.v1.PlaceNamespaceResponse
-	(*ExportRecordsRequest)(nil),   // 11: idemd.v1.ExportRecordsRequest
-	(*ExportRecordsResponse)(nil),  // 12: idemd.v1.ExportRecordsResponse
-	(*MovedRecord)(nil),            // 13: idemd.v1.MovedRecord
-	(*ForgetRecordsRequest)(nil),   // 14: idemd.v1.ForgetRecordsRequest
-	(*ForgetRecordsResponse)(nil),  // 15: idemd.v1.ForgetRecordsResponse
-	(*ClaimRequest)(nil),           // 16: idemd.v1.ClaimRequest
-	(*RenewRequest)(nil),           // 17: idemd.v1.RenewRequest
-	(*CompleteRequest)(nil),        // 18: idemd.v1.CompleteRequest
-	(*ReleaseRequest)(nil),         // 19: idemd.v1.ReleaseRequest
-	(*LookupRequest)(nil),          // 20: idemd.v1.LookupRequest
-	(*ListRecordsRequest)(nil),     // 21: idemd.v1.ListRecordsRequest
-	(*InspectRecordRequest)(nil),   // 22: idemd.v1.InspectRecordRequest
-	(*ResolveRequest)(nil),         // 23: idemd.v1.ResolveRequest
-	(*ForceReleaseRequest)(nil),    // 24: idemd.v1.ForceReleaseRequest
-	(*ImportOutcomeRequest)(nil),   // 25: idemd.v1.ImportOutcomeRequest
-	(*ClaimResponse)(nil),          // 26: idemd.v1.ClaimResponse
-	(*RenewResponse)(nil),          // 27: idemd.v1.RenewResponse
-	(*CompleteResponse)(nil),       // 28: idemd.v1.CompleteResponse
-	(*ReleaseResponse)(nil),        // 29: idemd.v1.ReleaseResponse
-	(*LookupResponse)(nil),         // 30: idemd.v1.LookupResponse
-	(*ListRecordsResponse)(nil),    // 31: idemd.v1.ListRecordsResponse
-	(*InspectRecordResponse)(nil),  // 32: idemd.v1.InspectRecordResponse
-	(*ResolveResponse)(nil),        // 33: idemd.v1.ResolveResponse
-	(*ForceReleaseResponse)(nil),   // 34: idemd.v1.ForceReleaseResponse
-	(*ImportOutcomeResponse)(nil),  // 35: idemd.v1.ImportOutcomeResponse
-	(*Namespace)(nil),              // 36: idemd.v1.Namespace
-	(*Placement)(nil),              // 37: idemd.v1.Placement
-	(*timestamppb.Timestamp)(nil),  // 38: google.protobuf.Timestamp
-	(*Record)(nil),                 // 39: idemd.v1.Record
-	(*Event)(nil),                  // 40: idemd.v1.Event
+	(*PingRequest)(nil),             // 0: idemd.v1.PingRequest
+	(*PingResponse)(nil),            // 1: idemd.v1.PingResponse
+	(*ForwardRequest)(nil),          // 2: idemd.v1.ForwardRequest
+	(*ForwardResponse)(nil),         // 3: idemd.v1.ForwardResponse
+	(*GetPlacementsRequest)(nil),    // 4: idemd.v1.GetPlacementsRequest
+	(*GetPlacementsResponse)(nil),   // 5: idemd.v1.GetPlacementsResponse
+	(*KnownPlacement)(nil),          // 6: idemd.v1.KnownPlacement
+	(*PutNamespaceRequest)(nil),     // 7: idemd.v1.PutNamespaceRequest
+	(*PutNamespaceResponse)(nil),    // 8: idemd.v1.PutNamespaceResponse
+	(*PlaceNamespaceRequest)(nil),   // 9: idemd.v1.PlaceNamespaceRequest
+	(*PlaceNamespaceResponse)(nil),  // 10: idemd.v1.PlaceNamespaceResponse
+	(*ExportRecordsRequest)(nil),    // 11: idemd.v1.ExportRecordsRequest
+	(*ExportRecordsResponse)(nil),   // 12: idemd.v1.ExportRecordsResponse
+	(*MovedRecord)(nil),             // 13: idemd.v1.MovedRecord
+	(*ForgetRecordsRequest)(nil),    // 14: idemd.v1.ForgetRecordsRequest
+	(*ForgetRecordsResponse)(nil),   // 15: idemd.v1.ForgetRecordsResponse
+	(*AcceptPeerStoreRequest)(nil),  // 16: idemd.v1.AcceptPeerStoreRequest
+	(*AcceptPeerStoreResponse)(nil), // 17: idemd.v1.AcceptPeerStoreResponse
+	(*ClaimRequest)(nil),            // 18: idemd.v1.ClaimRequest
+	(*RenewRequest)(nil),            // 19: idemd.v1.RenewRequest
+	(*CompleteRequest)(nil),         // 20: idemd.v1.CompleteRequest
+	(*ReleaseRequest)(nil),          // 21: idemd.v1.ReleaseRequest
+	(*LookupRequest)(nil),           // 22: idemd.v1.LookupRequest
+	(*ListRecordsRequest)(nil),      // 23: idemd.v1.ListRecordsRequest
+	(*InspectRecordRequest)(nil),    // 24: idemd.v1.InspectRecordRequest
+	(*ResolveRequest)(nil),          // 25: idemd.v1.ResolveRequest
+	(*ForceReleaseRequest)(nil),     // 26: idemd.v1.ForceReleaseRequest
+	(*ImportOutcomeRequest)(nil),    // 27: idemd.v1.ImportOutcomeRequest
+	(*ClaimResponse)(nil),           // 28: idemd.v1.ClaimResponse
+	(*RenewResponse)(nil),           // 29: idemd.v1.RenewResponse
+	(*CompleteResponse)(nil),        // 30: idemd.v1.CompleteResponse
+	(*ReleaseResponse)(nil),         // 31: idemd.v1.ReleaseResponse
+	(*LookupResponse)(nil),          // 32: idemd.v1.LookupResponse
+	(*ListRecordsResponse)(nil),     // 33: idemd.v1.ListRecordsResponse
+	(*InspectRecordResponse)(nil),   // 34: idemd.v1.InspectRecordResponse
+	(*ResolveResponse)(nil),         // 35: idemd.v1.ResolveResponse
+	(*ForceReleaseResponse)(nil),    // 36: idemd.v1.ForceReleaseResponse
+	(*ImportOutcomeResponse)(nil),   // 37: idemd.v1.ImportOutcomeResponse
+	(*Namespace)(nil),               // 38: idemd.v1.Namespace
+	(*Placement)(nil),               // 39: idemd.v1.Placement
+	(*timestamppb.Timestamp)(nil),   // 40: google.protobuf.Timestamp
+	(*Record)(nil),                  // 41: idemd.v1.Record
+	(*Event)(nil),                   // 42: idemd.v1.Event
+	(*AcceptStoreRequest)(nil),      // 43: idemd.v1.AcceptStoreRequest
 }
 var file_idemd_v1_peer_proto_depIdxs = []int32{
-	16, // 0: idemd.v1.ForwardRequest.claim:type_name -> idemd.v1.ClaimRequest
-	17, // 1: idemd.v1.ForwardRequest.renew:type_name -> idemd.v1.RenewRequest
-	18, // 2: idemd.v1.ForwardRequest.complete:type_name -> idemd.v1.CompleteRequest
-	19, // 3: idemd.v1.ForwardRequest.release:type_name -> idemd.v1.ReleaseRequest
-	20, // 4: idemd.v1.ForwardRequest.lookup:type_name -> idemd.v1.LookupRequest
-	21, // 5: idemd.v1.ForwardRequest.list_records:type_name -> idemd.v1.ListRecordsRequest
-	22, // 6: idemd.v1.ForwardRequest.inspect_record:type_name -> idemd.v1.InspectRecordRequest
-	23, // 7: idemd.v1.ForwardRequest.resolve:type_name -> idemd.v1.ResolveRequest
-	24, // 8: idemd.v1.ForwardRequest.force_release:type_name -> idemd.v1.ForceReleaseRequest
-	25, // 9: idemd.v1.ForwardRequest.import_outcome:type_name -> idemd.v1.ImportOutcomeRequest
-	26, // 10: idemd.v1.ForwardResponse.claim:type_name -> idemd.v1.ClaimResponse
-	27, // 11: idemd.v1.ForwardResponse.renew:type_name -> idemd.v1.RenewResponse
-	28, // 12: idemd.v1.ForwardResponse.complete:type_name -> idemd.v1.CompleteResponse
-	29, // 13: idemd.v1.ForwardResponse.release:type_name -> idemd.v1.ReleaseResponse
-	30, // 14: idemd.v1.ForwardResponse.lookup:type_name -> idemd.v1.LookupResponse
-	31, // 15: idemd.v1.ForwardResponse.list_records:type_name -> idemd.v1.ListRecordsResponse
-	32, // 16: idemd.v1.ForwardResponse.inspect_record:type_name -> idemd.v1.InspectRecordResponse
-	33, // 17: idemd.v1.ForwardResponse.resolve:type_name -> idemd.v1.ResolveResponse
-	34, // 18: idemd.v1.ForwardResponse.force_release:type_name -> idemd.v1.ForceReleaseResponse
-	35, // 19: idemd.v1.ForwardResponse.import_outcome:type_name -> idemd.v1.ImportOutcomeResponse
+	18, // 0: idemd.v1.ForwardRequest.claim:type_name -> idemd.v1.ClaimRequest
+	19, // 1: idemd.v1.ForwardRequest.renew:type_name -> idemd.v1.RenewRequest
+	20, // 2: idemd.v1.ForwardRequest.complete:type_name -> idemd.v1.CompleteRequest
+	21, // 3: idemd.v1.ForwardRequest.release:type_name -> idemd.v1.ReleaseRequest
+	22, // 4: idemd.v1.ForwardRequest.lookup:type_name -> idemd.v1.LookupRequest
+	23, // 5: idemd.v1.ForwardRequest.list_records:type_name -> idemd.v1.ListRecordsRequest
+	24, // 6: idemd.v1.ForwardRequest.inspect_record:type_name -> idemd.v1.InspectRecordRequest
+	25, // 7: idemd.v1.ForwardRequest.resolve:type_name -> idemd.v1.ResolveRequest
+	26, // 8: idemd.v1.ForwardRequest.force_release:type_name -> idemd.v1.ForceReleaseRequest
+	27, // 9: idemd.v1.ForwardRequest.import_outcome:type_name -> idemd.v1.ImportOutcomeRequest
+	28, // 10: idemd.v1.ForwardResponse.claim:type_name -> idemd.v1.ClaimResponse
+	29, // 11: idemd.v1.ForwardResponse.renew:type_name -> idemd.v1.RenewResponse
+	30, // 12: idemd.v1.ForwardResponse.complete:type_name -> idemd.v1.CompleteResponse
+	31, // 13: idemd.v1.ForwardResponse.release:type_name -> idemd.v1.ReleaseResponse
+	32, // 14: idemd.v1.ForwardResponse.lookup:type_name -> idemd.v1.LookupResponse
+	33, // 15: idemd.v1.ForwardResponse.list_records:type_name -> idemd.v1.ListRecordsResponse
+	34, // 16: idemd.v1.ForwardResponse.inspect_record:type_name -> idemd.v1.InspectRecordResponse
+	35, // 17: idemd.v1.ForwardResponse.resolve:type_name -> idemd.v1.ResolveResponse
+	36, // 18: idemd.v1.ForwardResponse.force_release:type_name -> idemd.v1.ForceReleaseResponse
+	37, // 19: idemd.v1.ForwardResponse.import_outcome:type_name -> idemd.v1.ImportOutcomeResponse
 	6,  // 20: idemd.v1.GetPlacementsResponse.placements:type_name -> idemd.v1.KnownPlacement
-	36, // 21: idemd.v1.KnownPlacement.namespace:type_name -> idemd.v1.Namespace
-	36, // 22: idemd.v1.PutNamespaceRequest.namespace:type_name -> idemd.v1.Namespace
-	36, // 23: idemd.v1.PutNamespaceResponse.namespace:type_name -> idemd.v1.Namespace
-	37, // 24: idemd.v1.PlaceNamespaceRequest.placement:type_name -> idemd.v1.Placement
-	36, // 25: idemd.v1.PlaceNamespaceResponse.namespace:type_name -> idemd.v1.Namespace
-	38, // 26: idemd.v1.PlaceNamespaceResponse.now:type_name -> google.protobuf.Timestamp
-	38, // 27: idemd.v1.PlaceNamespaceResponse.in_force:type_name -> google.protobuf.Timestamp
+	38, // 21: idemd.v1.KnownPlacement.namespace:type_name -> idemd.v1.Namespace
+	38, // 22: idemd.v1.PutNamespaceRequest.namespace:type_name -> idemd.v1.Namespace
+	38, // 23: idemd.v1.PutNamespaceResponse.namespace:type_name -> idemd.v1.Namespace
+	39, // 24: idemd.v1.PlaceNamespaceRequest.placement:type_name -> idemd.v1.Placement
+	38, // 25: idemd.v1.PlaceNamespaceResponse.namespace:type_name -> idemd.v1.Namespace
+	40, // 26: idemd.v1.PlaceNamespaceResponse.now:type_name -> google.protobuf.Timestamp
+	40, // 27: idemd.v1.PlaceNamespaceResponse.in_force:type_name -> google.protobuf.Timestamp
 	13, // 28: idemd.v1.ExportRecordsResponse.records:type_name -> idemd.v1.MovedRecord
-	39, // 29: idemd.v1.MovedRecord.record:type_name -> idemd.v1.Record
-	40, // 30: idemd.v1.MovedRecord.events:type_name -> idemd.v1.Event
-	0,  // 31: idemd.v1.PeerService.Ping:input_type -> idemd.v1.PingRequest
-	2,  // 32: idemd.v1.PeerService.Forward:input_type -> idemd.v1.ForwardRequest
-	4,  // 33: idemd.v1.PeerService.GetPlacements:input_type -> idemd.v1.GetPlacementsRequest
-	7,  // 34: idemd.v1.PeerService.PutNamespace:input_type -> idemd.v1.PutNamespaceRequest
-	9,  // 35: idemd.v1.PeerService.PlaceNamespace:input_type -> idemd.v1.PlaceNamespaceRequest
-	11, // 36: idemd.v1.PeerService.ExportRecords:input_type -> idemd.v1.ExportRecordsRequest
-	14, // 37: idemd.v1.PeerService.ForgetRecords:input_type -> idemd.v1.ForgetRecordsRequest
-	1,  // 38: idemd.v1.PeerService.Ping:output_type -> idemd.v1.PingResponse
-	3,  // 39: idemd.v1.PeerService.Forward:output_type -> idemd.v1.ForwardResponse
-	5,  // 40: idemd.v1.PeerService.GetPlacements:output_type -> idemd.v1.GetPlacementsResponse
-	8,  // 41: idemd.v1.PeerService.PutNamespace:output_type -> idemd.v1.PutNamespaceResponse
-	10, // 42: idemd.v1.PeerService.PlaceNamespace:output_type -> idemd.v1.PlaceNamespaceResponse
-	12, // 43: idemd.v1.PeerService.ExportRecords:output_type -> idemd.v1.ExportRecordsResponse
-	15, // 44: idemd.v1.PeerService.ForgetRecords:output_type -> idemd.v1.ForgetRecordsResponse
-	38, // [38:45] is the sub-list for method output_type
-	31, // [31:38] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	41, // 29: idemd.v1.MovedRecord.record:type_name -> idemd.v1.Record
+	42, // 30: idemd.v1.MovedRecord.events:type_name -> idemd.v1.Event
+	43, // 31: idemd.v1.AcceptPeerStoreRequest.accept:type_name -> idemd.v1.AcceptStoreRequest
+	0,  // 32: idemd.v1.PeerService.Ping:input_type -> idemd.v1.PingRequest
+	2,  // 33: idemd.v1.PeerService.Forward:input_type -> idemd.v1.ForwardRequest
+	4,  // 34: idemd.v1.PeerService.GetPlacements:input_type -> idemd.v1.GetPlacementsRequest
+	7,  // 35: idemd.v1.PeerService.PutNamespace:input_type -> idemd.v1.PutNamespaceRequest
+	9,  // 36: idemd.v1.PeerService.PlaceNamespace:input_type -> idemd.v1.PlaceNamespaceRequest
+	11, // 37: idemd.v1.PeerService.ExportRecords:input_type -> idemd.v1.ExportRecordsRequest
+	14, // 38: idemd.v1.PeerService.ForgetRecords:input_type -> idemd.v1.ForgetRecordsRequest
+	16, // 39: idemd.v1.PeerService.AcceptPeerStore:input_type -> idemd.v1.AcceptPeerStoreRequest
+	1,  // 40: idemd.v1.PeerService.Ping:output_type -> idemd.v1.PingResponse
+	3,  // 41: idemd.v1.PeerService.Forward:output_type -> idemd.v1.ForwardResponse
+	5,  // 42: idemd.v1.PeerService.GetPlacements:output_type -> idemd.v1.GetPlacementsResponse
+	8,  // 43: idemd.v1.PeerService.PutNamespace:output_type -> idemd.v1.PutNamespaceResponse
+	10, // 44: idemd.v1.PeerService.PlaceNamespace:output_type -> idemd.v1.PlaceNamespaceResponse
+	12, // 45: idemd.v1.PeerService.ExportRecords:output_type -> idemd.v1.ExportRecordsResponse
+	15, // 46: idemd.v1.PeerService.ForgetRecords:output_type -> idemd.v1.ForgetRecordsResponse
+	17, // 47: idemd.v1.PeerService.AcceptPeerStore:output_type -> idemd.v1.AcceptPeerStoreResponse
+	40, // [40:48] is the sub-list for method output_type
+	32, // [32:40] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_idemd_v1_peer_proto_init() }
@@ -1560,7 +1766,7 @@ func file_idemd_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_idemd_v1_peer_proto_rawDesc), len(file_idemd_v1_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   16,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,13 +19,14 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	PeerService_Ping_FullMethodName           = "/idemd.v1.PeerService/Ping"
-	PeerService_Forward_FullMethodName        = "/idemd.v1.PeerService/Forward"
-	PeerService_GetPlacements_FullMethodName  = "/idemd.v1.PeerService/GetPlacements"
-	PeerService_PutNamespace_FullMethodName   = "/idemd.v1.PeerService/PutNamespace"
-	PeerService_PlaceNamespace_FullMethodName = "/idemd.v1.PeerService/PlaceNamespace"
-	PeerService_ExportRecords_FullMethodName  = "/idemd.v1.PeerService/ExportRecords"
-	PeerService_ForgetRecords_FullMethodName  = "/idemd.v1.PeerService/ForgetRecords"
+	PeerService_Ping_FullMethodName            = "/idemd.v1.PeerService/Ping"
+	PeerService_Forward_FullMethodName         = "/idemd.v1.PeerService/Forward"
+	PeerService_GetPlacements_FullMethodName   = "/idemd.v1.PeerService/GetPlacements"
+	PeerService_PutNamespace_FullMethodName    = "/idemd.v1.PeerService/PutNamespace"
+	PeerService_PlaceNamespace_FullMethodName  = "/idemd.v1.PeerService/PlaceNamespace"
+	PeerService_ExportRecords_FullMethodName   = "/idemd.v1.PeerService/ExportRecords"
+	PeerService_ForgetRecords_FullMethodName   = "/idemd.v1.PeerService/ForgetRecords"
+	PeerService_AcceptPeerStore_FullMethodName = "/idemd.v1.PeerService/AcceptPeerStore"
 )
 
 // PeerServiceClient is the client API for PeerService service.
@@ -52,6 +53,8 @@ type PeerServiceClient interface {
 	ExportRecords(ctx context.Context, in *ExportRecordsRequest, opts ...grpc.CallOption) (*ExportRecordsResponse, error)
 	// ForgetRecords removes records of a namespace that has another home.
 	ForgetRecords(ctx context.Context, in *ForgetRecordsRequest, opts ...grpc.CallOption) (*ForgetRecordsResponse, error)
+	// AcceptPeerStore says that a region has another store from now on.
+	AcceptPeerStore(ctx context.Context, in *AcceptPeerStoreRequest, opts ...grpc.CallOption) (*AcceptPeerStoreResponse, error)
 }
 
 type peerServiceClient struct {
@@ -132,6 +135,16 @@ func (c *peerServiceClient) ForgetRecords(ctx context.Context, in *ForgetRecords
 	return out, nil
 }
 
+func (c *peerServiceClient) AcceptPeerStore(ctx context.Context, in *AcceptPeerStoreRequest, opts ...grpc.CallOption) (*AcceptPeerStoreResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AcceptPeerStoreResponse)
+	err := c.cc.Invoke(ctx, PeerService_AcceptPeerStore_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PeerServiceServer is the server API for PeerService service.
 // All implementations must embed UnimplementedPeerServiceServer
 // for forward compatibility.
@@ -156,6 +169,8 @@ type PeerServiceServer interface {
 	ExportRecords(context.Context, *ExportRecordsRequest) (*ExportRecordsResponse, error)
 	// ForgetRecords removes records of a namespace that has another home.
 	ForgetRecords(context.Context, *ForgetRecordsRequest) (*ForgetRecordsResponse, error)
+	// AcceptPeerStore says that a region has another store from now on.
+	AcceptPeerStore(context.Context, *AcceptPeerStoreRequest) (*AcceptPeerStoreResponse, error)
 	mustEmbedUnimplementedPeerServiceServer()
 }
 
@@ -186,6 +201,9 @@ func (UnimplementedPeerServiceServer) ExportRecords(context.Context, *ExportReco
 }
 func (UnimplementedPeerServiceServer) ForgetRecords(context.Context, *ForgetRecordsRequest) (*ForgetRecordsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ForgetRecords not implemented")
+}
+func (UnimplementedPeerServiceServer) AcceptPeerStore(context.Context, *AcceptPeerStoreRequest) (*AcceptPeerStoreResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AcceptPeerStore not implemented")
 }
 func (UnimplementedPeerServiceServer) mustEmbedUnimplementedPeerServiceServer() {}
 func (UnimplementedPeerServiceServer) testEmbeddedByValue()                     {}
@@ -334,6 +352,24 @@ func _PeerService_ForgetRecords_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _PeerService_AcceptPeerStore_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AcceptPeerStoreRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServiceServer).AcceptPeerStore(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PeerService_AcceptPeerStore_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServiceServer).AcceptPeerStore(ctx, req.(*AcceptPeerStoreRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // PeerService_ServiceDesc is the grpc.ServiceDesc for PeerService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -368,6 +404,10 @@ var PeerService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ForgetRecords",
 			Handler:    _PeerService_ForgetRecords_Handler,
+		},
+		{
+			MethodName: "AcceptPeerStore",
+			Handler:    _PeerService_AcceptPeerStore_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

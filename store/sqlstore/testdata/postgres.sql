@@ -30,6 +30,15 @@ CREATE TABLE IF NOT EXISTS idem_namespaces (
 
 INSERT INTO idem_schema (version, compatible) VALUES (1, 1) ON CONFLICT (version) DO NOTHING;
 
+-- Migration 0002_members.
+-- What the store of each region knows of itself and of the other regions' stores, in JSON.
+CREATE TABLE IF NOT EXISTS idem_members (
+  region text PRIMARY KEY,
+  membership text NOT NULL
+);
+
+INSERT INTO idem_schema (version, compatible) VALUES (2, 2) ON CONFLICT (version) DO NOTHING;
+
 -- The servers of region us-east1 make a table for each bucket, such as this one.
 CREATE TABLE IF NOT EXISTS idem_us_east1_day_0 (
   digest bytea PRIMARY KEY,

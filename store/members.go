@@ -1,0 +1,98 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"maps"
+)
+
+// Membership is what a store knows of itself and of the stores of the other regions. A region
+// whose store was lost, or put in the place of another, has another store: keys that the old one
+// knew would be granted again.
+type Membership struct {
+	// StoreID is made with the store and never changes. Another store has another one.
+	StoreID string `json:"store_id"`
+	// Region is the one that it belongs to. Empty: it was never served with a topology.
+	Region string `json:"region,omitempty"`
+	// Joined says that all other regions knew the store when they were last asked. Before, it is
+	// no key's home. It is taken back when a recovery begins: what was decided since the store's
+	// last word may be known elsewhere only.
+	Joined bool `json:"joined,omitempty"`
+	// Peers are the stores of the other regions, by region.
+	Peers map[string]PeerStore `json:"peers,omitempty"`
+}
+
+// PeerStore is the one store that is believed to be that of another region.
+type PeerStore struct {
+	StoreID string `json:"store_id"`
+	// Actor accepted it in the place of another one, for that Reason. Without a reason it was the
+	// first one that was seen.
+	Actor  string `json:"actor,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// Members keeps the membership. Errors and durability are as for [Store].
+type Members interface {
+	// Membership returns what is stored.
+	Membership(ctx context.Context) (Membership, error)
+	// SetMembership replaces old, which is what is stored, or else it is refused with
+	// ErrUnavailable: read it again. The StoreID stays.
+	SetMembership(ctx context.Context, old, next Membership) error
+}
+
+// NewStoreID makes the id of a new store.
+func NewStoreID() string {
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // never fails
+	return hex.EncodeToString(id[:])
+}
+
+// Equal reports whether both say the same.
+func (m Membership) Equal(o Membership) bool {
+	return m.StoreID == o.StoreID && m.Region == o.Region && m.Joined == o.Joined && maps.Equal(m.Peers, o.Peers)
+}
+
+// Replace returns next, if old is what is stored.
+func (m Membership) Replace(old, next Membership) (Membership, error) {
+	switch {
+	case !m.Equal(old):
+		return m, Refuse(ErrUnavailable, "what the store knows of the regions' stores was changed meanwhile; read it again")
+	case next.StoreID != m.StoreID:
+		return m, invalid("the id of a store does not change")
+	}
+	return next.Clone(), nil
+}
+
+// Clone returns one that can be changed.
+func (m Membership) Clone() Membership {
+	m.Peers = maps.Clone(m.Peers)
+	return m
+}
+
+// WithPeer returns the membership with the store of another region.
+func (m Membership) WithPeer(region string, peer PeerStore) Membership {
+	m = m.Clone()
+	if m.Peers == nil {
+		m.Peers = map[string]PeerStore{}
+	}
+	m.Peers[region] = peer
+	return m
+}
+
+// AcceptStoreRequest says that a region has another store from now on.
+type AcceptStoreRequest struct {
+	Region  string
+	StoreID string
+	Actor   string
+	Reason  string // 1 to 1024 bytes
+}
+
+// Validate checks the request.
+func (r *AcceptStoreRequest) Validate() error {
+	if id, err := hex.DecodeString(r.StoreID); err != nil || len(id) != 16 {
+		return invalid("a store's id is 32 hexadecimal digits, as idemd region list shows it, not %q", fmt.Sprintf("%.40s", r.StoreID))
+	}
+	return firstError(validateText("region", r.Region, MaxEntityBytes), validateForced(r.Actor, r.Reason))
+}

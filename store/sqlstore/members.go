@@ -1,0 +1,88 @@
+package sqlstore
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/idemd/idemd/store"
+)
+
+// beMember gives the region's store its id, if it has none: then this is the first process that
+// opens it.
+func (s *Store) beMember(ctx context.Context) error {
+	text, err := json.Marshal(store.Membership{StoreID: store.NewStoreID()})
+	if err != nil {
+		return err
+	}
+	_, err = s.pool.Exec(ctx, "INSERT INTO idem_members (region, membership) VALUES ($1, $2) ON CONFLICT (region) DO NOTHING", s.opts.Region, string(text))
+	return err
+}
+
+func readMembership(ctx context.Context, q rowQuerier, region, lock string) (m store.Membership, err error) {
+	var text string
+	if err := q.QueryRow(ctx, "SELECT membership FROM idem_members WHERE region = $1"+lock, region).Scan(&text); err != nil {
+		return m, err
+	}
+	if err := json.Unmarshal([]byte(text), &m); err != nil {
+		return m, &store.Error{Sentinel: store.ErrRecordCorrupt, Cause: err,
+			Detail: "what the store knows of other regions' stores (table idem_members) is damaged; an operator must repair it"}
+	}
+	return m, nil
+}
+
+func writeMembership(ctx context.Context, tx pgx.Tx, region string, m store.Membership) error {
+	text, err := json.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("encode what is known of other regions' stores: %w", err)
+	}
+	_, err = tx.Exec(ctx, "UPDATE idem_members SET membership = $2 WHERE region = $1", region, string(text))
+	return err
+}
+
+// Membership implements [store.Members]. It asks the database.
+func (s *Store) Membership(ctx context.Context) (store.Membership, error) {
+	if err := s.closed(); err != nil {
+		return store.Membership{}, err
+	}
+	bounded, cancel := context.WithTimeout(ctx, catalogTimeout)
+	defer cancel()
+	m, err := readMembership(bounded, s.pool, s.opts.Region, "")
+	if err != nil {
+		return store.Membership{}, s.keeper().refused(ctx, err)
+	}
+	return m, nil
+}
+
+// SetMembership implements [store.Members].
+func (s *Store) SetMembership(ctx context.Context, old, next store.Membership) error {
+	if err := s.closed(); err != nil {
+		return err
+	}
+	err := s.dialect.runTx(ctx, s.pool, func(tx pgx.Tx) error {
+		stored, err := readMembership(ctx, tx, s.opts.Region, " FOR UPDATE")
+		if err != nil {
+			return err
+		}
+		if stored, err = stored.Replace(old, next); err != nil {
+			return err
+		}
+		return writeMembership(ctx, tx, s.opts.Region, stored)
+	})
+	if err != nil {
+		return s.keeper().refused(ctx, err)
+	}
+	return nil
+}
+
+// leave has the region's store hear all other regions before it is a home again.
+func (k *keeper) leave(ctx context.Context, tx pgx.Tx) error {
+	m, err := readMembership(ctx, tx, k.opts.Region, " FOR UPDATE")
+	if err != nil || !m.Joined {
+		return err
+	}
+	m.Joined = false
+	return writeMembership(ctx, tx, k.opts.Region, m)
+}
