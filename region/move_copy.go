@@ -98,13 +98,15 @@ func (v *move) aheadOf(ctx context.Context, region string) (time.Duration, error
 }
 
 // later returns the record with what is still to come put off, by as much as its new store's
-// clock is ahead: nothing expires early because of where it is.
+// clock is ahead: nothing expires early because of where it is. The lease's end goes along,
+// because expiry is counted from it whenever the attempt is given up.
 func later(rec *store.Record, ahead time.Duration) *store.Record {
 	if ahead <= 0 {
 		return rec
 	}
 	moved := *rec
 	moved.AttemptLimit = moved.AttemptLimit.Add(ahead)
+	moved.LeaseEnd = moved.LeaseEnd.Add(ahead)
 	if !moved.ExpiresAt.IsZero() {
 		moved.ExpiresAt = moved.ExpiresAt.Add(ahead)
 	}
