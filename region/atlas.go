@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,7 +24,7 @@ import (
 type atlas struct {
 	list      []*known // by name
 	byName    map[string]*known
-	unsettled bool // a namespace has no placement in force
+	unsettled bool // a namespace has no placement
 	// What GetPlacements answers, and its digest.
 	answer *pb.GetPlacementsResponse
 	digest []byte
@@ -44,15 +45,15 @@ type known struct {
 
 func (k *known) placed() bool { return k.ns.Placement != (store.Placement{}) }
 
-// inForce reports whether it is served by the placement.
-func (k *known) inForce() bool { return k.ns.Placement.Revision >= agreed }
-
 // refresh has the atlas show what the store says now.
 func (r *Region) refresh(ctx context.Context) error {
 	return r.refreshing.do(ctx, &r.wg, func() error {
 		ctx, cancel := context.WithTimeout(r.ctx, storeTime)
 		defer cancel()
 		list, err := r.config.Store.ListNamespaces(ctx)
+		if err == nil {
+			err = r.readMemberships(ctx)
+		}
 		r.healthy.Store(err == nil)
 		if err != nil {
 			return err
@@ -72,7 +73,7 @@ func (r *Region) redraw(list []store.Namespace) {
 		k := r.know(ns)
 		a.list = append(a.list, k)
 		a.byName[ns.Name] = k
-		a.unsettled = a.unsettled || !k.inForce()
+		a.unsettled = a.unsettled || !k.placed()
 		if k.dispute != "" {
 			disputed++
 		}
@@ -114,7 +115,7 @@ func (r *Region) know(ns store.Namespace) *known {
 		}
 		k.hasRecords = r.foundRecords(ns.Name)
 	}
-	if k.inForce() {
+	if k.placed() {
 		return k
 	}
 	k.problem = cmp.Or(k.dispute, r.missingFor(k))
@@ -155,7 +156,7 @@ const troubleTime = 3 * time.Second
 // fault of the namespace.
 func (r *Region) tell(k *known) {
 	text := k.dispute
-	if text == "" && !k.ready && (k.inForce() || r.allHeard()) {
+	if text == "" && !k.ready && (k.placed() || r.allHeard()) {
 		text = k.problem
 	}
 	r.mu.Lock()
@@ -175,7 +176,7 @@ func (r *Region) tell(k *known) {
 	case text != "" && time.Since(last.since) >= troubleTime:
 		last.told = true
 		r.logger.Warn("a namespace has no home yet", "namespace", k.ns.Name, "missing", text)
-	case text == "" && k.inForce():
+	case text == "" && k.placed():
 		last.told = true
 		r.logger.Info("a namespace has a home", "namespace", k.ns.Name, "rule", k.ns.Placement.Rule, "epoch", k.ns.Placement.Epoch)
 	}
@@ -244,13 +245,19 @@ func (r *Region) find(ctx context.Context, namespace string) (*known, error) {
 	if k := r.atlas.Load().byName[namespace]; k != nil && k.problem == "" {
 		return k, nil
 	}
-	if err := r.lookAgain(ctx, namespace); err != nil {
+	err := r.lookAgain(ctx, namespace)
+	if errors.Is(err, store.ErrNamespaceUnknown) && r.atHome() != nil {
+		return nil, r.atHome() // the others may have it
+	}
+	if err != nil {
 		return nil, err
 	}
 	k := r.atlas.Load().byName[namespace]
 	switch {
 	case k == nil:
 		return nil, store.NamespaceUnknown(namespace)
+	case k.problem != "" && r.isStranger():
+		return nil, r.atHome()
 	case k.problem != "":
 		return nil, homeless(k)
 	}
@@ -276,7 +283,7 @@ func (r *Region) lookAgain(ctx context.Context, namespace string) error {
 			return err
 		}
 	}
-	if k := r.atlas.Load().byName[namespace]; k != nil && !k.inForce() {
+	if k := r.atlas.Load().byName[namespace]; k != nil && !k.placed() {
 		return r.settleSoon(ctx)
 	}
 	return nil

@@ -14,6 +14,7 @@
 //     router_namespaces.go: namespaces are in all of them; operations.go: how each operation is
 //     sent on; standin.go: another region's store, where this process has it open.
 //   - service.go, service_forward.go: the PeerService, which stands over this region's own store.
+//   - members.go, accept.go: which store is that of which region, and when it is a home.
 //   - notice.go, observer.go: what an operator should see.
 //
 // # Why no key has two homes
@@ -22,6 +23,9 @@
 // sent by another epoch. A first placement is made only once all regions propose the same one,
 // so that whoever makes it makes the same; later ones are made by moves, which freeze first.
 // What a process remembers of placements only decides whom it asks, and in which epoch's name.
+//
+// A store is no home before all other regions know it as this region's, and another one in its
+// place is not believed: it has forgotten what the keys were used for.
 //
 // A call takes one hop at most: the PeerService never sends on. A call that broke off may have
 // been carried out; it is answered ErrHomeUnreachable, and nothing is ever claimed in the stead

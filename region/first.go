@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
-	"github.com/idemd/idemd/region/placement"
 	"github.com/idemd/idemd/store"
 )
 
@@ -16,17 +14,11 @@ import (
 // asked for it.
 const settleInterval = 100 * time.Millisecond
 
-// agreed is the revision from which on a placement is in force. A first placement has one before
-// it, by which nobody serves: it says that a region has stored what all propose. The next one is
-// made once all regions have. So a region in whose store there is nothing of a namespace, and
-// which hears that it is a home by a placement in force, has lost its store, and knows it.
-const agreed = 2
-
-// missingFor says what a namespace lacks for its next placement on the way to one in force;
-// nothing if all regions have been heard and agree. Whoever finds nothing missing makes the same
-// placement, so that it does not matter who does.
+// missingFor says what a namespace lacks for its first placement; nothing if all regions have been
+// heard and agree. Whoever finds nothing missing makes the same placement, so that it does not
+// matter who does.
 func (r *Region) missingFor(k *known) string {
-	if !k.placed() && k.proposed == "" {
+	if k.proposed == "" {
 		return "no rule of this region's topology file gives it one; add it to placements, or \"*\", in every region"
 	}
 	for _, name := range r.config.Topology.names() {
@@ -41,7 +33,7 @@ func (r *Region) missingFor(k *known) string {
 			return missing
 		}
 	}
-	if !k.placed() && k.hasRecords && onlyHome(k.proposed, r.config.Name) != "" {
+	if k.hasRecords && onlyHome(k.proposed, r.config.Name) != "" {
 		return recordsIn(r.config.Name, k.proposed)
 	}
 	return ""
@@ -52,34 +44,25 @@ func (r *Region) missingIn(name string, k *known, theirs heard) string {
 	switch placed := theirs.ns.Placement; {
 	case !theirs.exists:
 		return fmt.Sprintf("region %q does not have this namespace; create it once more, which makes up for it", name)
-	case k.placed() && placed == (store.Placement{}):
-		return fmt.Sprintf("region %q has not stored its placement yet", name)
-	case !k.placed() && placed != (store.Placement{}) && !r.mayAdopt(k.ns, placed):
-		return fmt.Sprintf("region %q says that it lives by %q (epoch %d), and the store of this region, %[4]q, does not know of it: it was lost, or is not that region's. "+
-			"Restore a backup of it; or accept the loss: begin a recovery at a server of region %[4]q, and claims of what may have been forgotten are refused",
-			name, placed.Rule, placed.Epoch, r.config.Name)
-	case !k.placed() && placed != (store.Placement{}), k.placed() && placed.Revision > k.ns.Placement.Revision:
-		return fmt.Sprintf("region %q knows a newer placement, which is being learned", name)
-	case !k.placed() && theirs.proposed != k.proposed:
+	case placed != (store.Placement{}) && !r.mayAdopt(k.ns, placed):
+		return fmt.Sprintf("region %q says that it lives by %q (epoch %d), and region %q has records of it of its own, from before it was one of these regions; "+
+			"they would be forgotten: serve it with an empty store", name, placed.Rule, placed.Epoch, r.config.Name)
+	case placed != (store.Placement{}):
+		return fmt.Sprintf("region %q knows its placement, which is being learned", name)
+	case theirs.proposed != k.proposed:
 		return fmt.Sprintf("the topology file of region %q says %q, and this region's %q; make them agree", name, theirs.proposed, k.proposed)
-	case !k.placed() && theirs.hasRecords && onlyHome(k.proposed, name) != "":
+	case theirs.hasRecords && onlyHome(k.proposed, name) != "":
 		return recordsIn(name, k.proposed)
 	}
 	return ""
 }
 
-// mayAdopt reports whether a placement that was heard can take the place of the stored one. A
-// store that has lost what it knew must not serve keys as if it had never seen them; with a
-// recovery floor it does not.
+// mayAdopt reports whether a placement that was heard can take the place of the stored one.
+// Records of a namespace that had none would be forgotten, unless all keys live here; a recovery
+// floor says that they may be.
 func (r *Region) mayAdopt(own store.Namespace, theirs store.Placement) bool {
-	if own.Placement != (store.Placement{}) || theirs.Revision < agreed || !own.RecoveryFloor.IsZero() {
-		return true
-	}
-	rule, err := placement.ParseRule(theirs.Rule)
-	if err != nil || r.foundRecords(own.Name) {
-		return false
-	}
-	return theirs.Move.To != r.config.Name && !slices.Contains(rule.Regions(), r.config.Name)
+	return own.Placement != (store.Placement{}) || !own.RecoveryFloor.IsZero() ||
+		onlyHome(theirs.Rule, r.config.Name) == "" || !r.foundRecords(own.Name)
 }
 
 // onlyHome returns nothing if the region is the only home that the rule gives, else the rule.
@@ -117,32 +100,28 @@ func (r *Region) settle(ctx context.Context) error {
 	return r.hearing.do(ctx, &r.wg, func() error {
 		ctx, cancel := context.WithTimeout(r.ctx, learnTime)
 		defer cancel()
-		for range agreed {
-			if err := r.hearAll(ctx); err != nil {
-				return err
-			}
-			if placed, err := r.placeReady(ctx); !placed || err != nil {
-				return err
-			}
+		if err := r.hearAll(ctx); err != nil {
+			return err
 		}
-		return nil
+		return r.placeReady(ctx)
 	})
 }
 
-// placeReady gives its next placement to each namespace that lacks nothing for it.
-func (r *Region) placeReady(ctx context.Context) (placed bool, err error) {
+// placeReady gives its first placement to each namespace that lacks nothing for it.
+func (r *Region) placeReady(ctx context.Context) error {
+	placed := false
 	for _, k := range r.atlas.Load().list {
 		if k.ready {
 			placed = true
-			if err := r.placeNext(ctx, k); err != nil {
-				return placed, err
+			if err := r.placeFirst(ctx, k); err != nil {
+				return err
 			}
 		}
 	}
 	if !placed {
-		return false, nil
+		return nil
 	}
-	return true, r.refresh(ctx)
+	return r.refresh(ctx)
 }
 
 // hearAll asks the other regions at once. All must answer: what one has said earlier may not be
@@ -169,13 +148,8 @@ func (r *Region) hearAll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (r *Region) placeNext(ctx context.Context, k *known) error {
-	next := k.ns.Placement
-	next.Revision++
-	if !k.placed() {
-		next.Epoch, next.Rule = 1, k.proposed
-	}
-	_, err := r.config.Store.PlaceNamespace(ctx, k.ns.Name, next)
+func (r *Region) placeFirst(ctx context.Context, k *known) error {
+	_, err := r.config.Store.PlaceNamespace(ctx, k.ns.Name, store.Placement{Epoch: 1, Revision: 1, Rule: k.proposed})
 	if errors.Is(err, store.ErrWrongRegion) {
 		return nil // another process was first
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/idemd/idemd/store"
-	"github.com/idemd/idemd/store/storetest"
 )
 
 // claimed has an attempt claim a key.
@@ -60,7 +59,7 @@ func TestTheFirstPlacementWaitsForAllRegions(t *testing.T) {
 
 		w.ap().start()
 		w.join()
-		want := store.Placement{Epoch: 1, Revision: agreed, Rule: "spread ap eu us"}
+		want := store.Placement{Epoch: 1, Revision: 1, Rule: "spread ap eu us"}
 		w.eventually("all regions have the same placement", func() bool {
 			for _, s := range w.sites {
 				if ns, _ := s.store.GetNamespace(t.Context(), "default"); ns.Placement != want {
@@ -166,82 +165,6 @@ func TestStoredPlacementsCountAndNotTheFile(t *testing.T) {
 	}
 }
 
-// A region that has lost its store must not take completed keys for new ones.
-func TestARegionThatLostItsStoreGrantsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := start(t, `"*": fixed eu`, "eu", "us")
-		if _, err := w.us().router.CreateNamespace(t.Context(), store.Namespace{Name: "orders"}); err != nil {
-			t.Fatal(err)
-		}
-		keys := []store.Key{anyKey, {Namespace: "orders", ID: "order-1"}}
-		for _, key := range keys {
-			fence := w.us().grants(key, "a").Granted.Fence
-			if _, err := w.us().router.Complete(t.Context(), store.CompleteRequest{Key: key, AttemptID: "a", Fence: fence, Outcome: &store.Outcome{}}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		w.eu().stop()
-		w.eu().store = storetest.NewMemory(w.clock)
-		w.eu().start()
-		w.us().events.wait(t, "eu", true)
-		w.eu().events.wait(t, "us", true)
-		time.Sleep(time.Minute)
-		refused := func() {
-			t.Helper()
-			for _, s := range w.sites {
-				_, err := s.claim(anyKey, "b")
-				refuses(t, err, store.ErrUnavailable, "it was lost, or is not that region's", "begin a recovery at a server of region \"eu\"")
-			}
-		}
-		refused()
-		_, err := w.eu().claim(keys[1], "b")
-		refuses(t, err, store.ErrNamespaceUnknown)
-		if _, err := w.us().router.CreateNamespace(t.Context(), store.Namespace{Name: "orders"}); err != nil {
-			t.Fatal(err)
-		}
-		_, err = w.us().claim(keys[1], "b")
-		refuses(t, err, store.ErrUnavailable, "it was lost")
-		if notice := w.eu().region.Notice(); !strings.Contains(notice, "it was lost") {
-			t.Errorf("the notice is %q", notice)
-		}
-
-		if _, err := w.eu().router.BeginRecovery(t.Context(), store.BeginRecoveryRequest{CompleteUntil: storetest.Start, Actor: "omar", Reason: "the disk is gone"}); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(10 * time.Second)
-		for _, key := range keys {
-			for _, s := range w.sites {
-				_, err := s.claim(key, "b")
-				refuses(t, err, store.ErrUnknownHistory)
-			}
-		}
-		w.clock.Advance(time.Hour)
-		newer := store.ClaimRequest{Key: store.Key{Namespace: "orders", ID: "newer"}, AttemptID: "a", IntentTime: w.clock.Wall()}
-		if answer, err := w.us().router.Claim(t.Context(), newer); err != nil || answer.Granted == nil {
-			t.Errorf("a newer intent: %+v, %v", answer, err)
-		}
-		w.stop()
-	})
-}
-
-// A store that served a region alone has records of which the others know nothing.
-func TestAnotherStoreWithRecordsDoesNotJoin(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := start(t, `"*": fixed us`, "eu", "us")
-		w.eu().stop()
-		w.eu().store = storetest.NewMemory(w.clock)
-		if _, err := w.eu().store.Claim(t.Context(), store.ClaimRequest{Key: anyKey, AttemptID: "a"}); err != nil {
-			t.Fatal(err)
-		}
-		w.eu().start()
-		time.Sleep(time.Minute)
-		_, err := w.eu().claim(anyKey, "a")
-		refuses(t, err, store.ErrUnavailable, "it was lost, or is not that region's")
-		w.us().grants(anyKey, "b")
-		w.stop()
-	})
-}
-
 // A region that comes later and is nobody's home learns where keys live.
 func TestARegionThatComesLaterLearns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -255,7 +178,7 @@ func TestARegionThatComesLaterLearns(t *testing.T) {
 				s.events.wait(t, name, true)
 			}
 		}
-		w.eventually("default is placed", func() bool { return w.eu().region.atlas.Load().byName["default"].inForce() })
+		w.eventually("default is placed", func() bool { return w.eu().region.atlas.Load().byName["default"].placed() })
 		for _, s := range []*site{w.eu(), w.us()} {
 			s.stop()
 			s.regions = []string{"eu", "us", "ap"}
@@ -264,7 +187,7 @@ func TestARegionThatComesLaterLearns(t *testing.T) {
 		w.ap().start()
 		w.ap().events.wait(t, "eu", true)
 		w.ap().events.wait(t, "us", true)
-		w.eventually("ap has learned", func() bool { return w.ap().region.atlas.Load().byName["default"].inForce() })
+		w.eventually("ap has learned", func() bool { return w.ap().region.atlas.Load().byName["default"].placed() })
 		for i := range 8 {
 			w.ap().grants(store.Key{Namespace: "default", ID: fmt.Sprint("order-", i)}, "a")
 		}
@@ -276,10 +199,8 @@ func TestADisputeGrantsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := build(t, everythingSpread, "eu", "us")
 		for name, s := range w.sites { // as two regions that did not know of each other
-			for _, p := range []store.Placement{{Epoch: 1, Revision: 1, Rule: "fixed " + name}, {Epoch: 1, Revision: 2, Rule: "fixed " + name}} {
-				if _, err := s.store.PlaceNamespace(t.Context(), "default", p); err != nil {
-					t.Fatal(err)
-				}
+			if _, err := s.store.PlaceNamespace(t.Context(), "default", store.Placement{Epoch: 1, Revision: 1, Rule: "fixed " + name}); err != nil {
+				t.Fatal(err)
 			}
 		}
 		w.sites["eu"].rules, w.sites["us"].rules = `"*": fixed eu`, `"*": fixed eu`
@@ -290,7 +211,7 @@ func TestADisputeGrantsNothing(t *testing.T) {
 		}
 		w.startAll()
 		for _, s := range w.sites {
-			s.events.until(t, "the dispute is seen", func() bool { return s.events.disputed == 1 })
+			s.events.until(t, "the dispute is seen", func() bool { return s.events.disputed == 1 && s.events.joined })
 			_, err := s.claim(anyKey, "a")
 			refuses(t, err, store.ErrUnavailable, `where namespace "default" lives is disputed`, `"fixed eu"`, `"fixed us"`)
 			if !strings.Contains(s.log.String(), "the placement of a namespace is disputed") || !strings.Contains(s.region.Notice(), "is disputed") {

@@ -84,7 +84,7 @@ func (p *peer) hear(ctx context.Context, l *link) error {
 	p.asked++
 	asked := p.asked
 	p.mu.Unlock()
-	m, err := l.client.GetPlacements(ctx, &pb.GetPlacementsRequest{Region: p.name, FromRegion: p.region.config.Name})
+	m, err := l.client.GetPlacements(ctx, &pb.GetPlacementsRequest{Region: p.name, FromRegion: p.region.config.Name, FromStoreId: p.region.member().StoreID})
 	if err != nil {
 		_, err = p.failed(ctx, err)
 		return err

@@ -16,7 +16,6 @@ import (
 	pb "github.com/idemd/idemd/proto/idemd/v1"
 	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/pebblestore"
-	"github.com/idemd/idemd/store/storetest"
 )
 
 // onDisk makes regions with embedded stores in which the default namespace is of us.
@@ -285,19 +284,14 @@ func TestMoveIsAbandonedWhileItWaits(t *testing.T) {
 	cancel()
 }
 
-// A store that was lost is not moved from as if it had been empty.
+// A store that was lost is not moved from, or by, as if it had been empty.
 func TestMoveFromAStoreThatWasLost(t *testing.T) {
 	w := start(t, `"*": fixed us`, "eu", "us", "ap")
-	w.us().stop()
-	w.eu().events.wait(w, "us", false)
-	lost := storetest.NewMemory(w.clock)
-	w.us().store = lost
-	w.us().start()
-	w.eu().events.wait(w, "us", true)
+	lost := w.us().loseStore()
 	_, err := w.eu().moveTo(t.Context(), &pb.MoveNamespaceRequest{ToRegion: "eu"})
-	if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "lost") {
-		t.Errorf("got %v", err)
-	}
+	refuses(t, err, store.ErrHomeUnreachable, `region "us" did not answer (its store has the id`)
+	_, err = w.us().moveTo(t.Context(), &pb.MoveNamespaceRequest{ToRegion: "us"})
+	refuses(t, err, store.ErrUnavailable, "is home to no keys yet", "idemd region accept us")
 	if ns, err := lost.GetNamespace(t.Context(), store.DefaultNamespace); err != nil || ns.Placement != (store.Placement{}) {
 		t.Errorf("the lost store was placed by %+v, %v", ns.Placement, err)
 	}

@@ -54,7 +54,7 @@ func (v *move) find(ctx context.Context) error {
 			}
 		}
 	}
-	if v.current.Revision < agreed {
+	if v.current == (store.Placement{}) {
 		return store.Refuse(store.ErrInvalidArgument, fmt.Sprintf("namespace %q has no placement yet; it gets one once all regions have the same rule for it", v.Namespace))
 	}
 	return nil

@@ -22,6 +22,9 @@ func (r *Region) MoveNamespace(ctx context.Context, m *pb.MoveNamespaceRequest, 
 		}
 		req.Patience = p.AsDuration()
 	}
+	if err := r.atHome(); err != nil { // or what it has could be moved in the place of what is known
+		return err
+	}
 	if k := r.atlas.Load().byName[req.Namespace]; k != nil && k.dispute != "" {
 		return disputed(k)
 	}
@@ -34,8 +37,8 @@ func (r *Region) MoveNamespace(ctx context.Context, m *pb.MoveNamespaceRequest, 
 func (r *Region) mover(ctx context.Context) *Mover {
 	m := &Mover{Here: r.config.Name, Local: &movedStore{r.config.Store, r}, Peers: map[string]Party{}, Logger: r.logger}
 	for name, p := range r.peers {
-		m.Peers[name] = &remoteParty{ask: p.ask, region: name, here: r.config.Name, caller: r.config.Caller(ctx)}
-		if standIn := r.standIns[name]; standIn != nil && p.current.Load() == nil { // so a lost region's keys can leave it
+		m.Peers[name] = &remoteParty{ask: p.ask, region: name, here: r.config.Name, storeID: r.member().StoreID, caller: r.config.Caller(ctx)}
+		if standIn := r.standIns[name]; standIn.standsFor(r.member().Peers[name]) && p.current.Load() == nil { // so a lost region's keys can leave it
 			m.Peers[name] = &localParty{standIn.Backend}
 		}
 	}
@@ -61,9 +64,13 @@ func (p *peer) ask(ctx context.Context, call func(context.Context, pb.PeerServic
 
 // notMoved is the refusal of a step of a move that the region did not answer.
 func (p *peer) notMoved() *store.Error {
+	why := p.why()
+	if why != "" {
+		why = " (" + why + ")"
+	}
 	return &store.Error{
 		Sentinel: store.ErrHomeUnreachable, RetryAfter: time.Second,
-		Detail: fmt.Sprintf("region %q did not answer; nothing is lost: run the move again once it does, or abandon it", p.name),
+		Detail: fmt.Sprintf("region %q did not answer%s; nothing is lost: run the move again once it does, or abandon it", p.name, why),
 	}
 }
 
@@ -79,9 +86,9 @@ func (s *movedStore) PlaceNamespace(ctx context.Context, namespace string, p sto
 	if err != nil {
 		return store.Placed{}, err
 	}
-	if !s.region.mayAdopt(own, p) { // or it would be moved without what it had
+	if !s.region.mayAdopt(own, p) {
 		return store.Placed{}, &store.Error{Sentinel: store.ErrUnavailable, Detail: fmt.Sprintf(
-			"the store of region %q has lost namespace %q, or is not that region's; restore a backup of it, or begin a recovery there", s.region.config.Name, namespace)}
+			"region %q has records of namespace %q of its own, from before it was one of these regions; they would be forgotten: serve it with an empty store", s.region.config.Name, namespace)}
 	}
 	placed, err := s.Backend.PlaceNamespace(ctx, namespace, p)
 	if err != nil {

@@ -13,6 +13,7 @@ type remoteParty struct {
 	// ask makes one call, and returns what its error means.
 	ask          func(ctx context.Context, call func(context.Context, pb.PeerServiceClient) error) error
 	region, here string
+	storeID      string // of the region that asks
 	caller       string
 }
 
@@ -22,7 +23,7 @@ var _ Party = (*remoteParty)(nil)
 func (p *remoteParty) Namespace(ctx context.Context, name string) (store.Namespace, error) {
 	var resp *pb.GetPlacementsResponse
 	err := p.ask(ctx, func(ctx context.Context, peer pb.PeerServiceClient) (err error) {
-		resp, err = peer.GetPlacements(ctx, &pb.GetPlacementsRequest{Region: p.region, FromRegion: p.here})
+		resp, err = peer.GetPlacements(ctx, &pb.GetPlacementsRequest{Region: p.region, FromRegion: p.here, FromStoreId: p.storeID})
 		return err
 	})
 	if err != nil {
@@ -57,7 +58,7 @@ func (p *remoteParty) Held(ctx context.Context, namespace string, epoch int64) (
 		var resp *pb.ForwardResponse
 		err := p.ask(ctx, func(ctx context.Context, peer pb.PeerServiceClient) (err error) {
 			resp, err = peer.Forward(ctx, &pb.ForwardRequest{
-				Region: p.region, FromRegion: p.here, Epoch: epoch, Caller: p.caller,
+				Region: p.region, FromRegion: p.here, FromStoreId: p.storeID, Epoch: epoch, Caller: p.caller,
 				Operation: &pb.ForwardRequest_ListRecords{ListRecords: storepb.ListRequestToProto(req)},
 			})
 			return err

@@ -55,7 +55,7 @@ func newMoveWorld(t *testing.T, seed uint64, rule string, apart time.Duration) *
 		if _, err := w.stores[name].CreateNamespace(t.Context(), ns); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.stores[name].PlaceNamespace(t.Context(), movedNamespace, store.Placement{Epoch: 1, Revision: agreed, Rule: rule}); err != nil {
+		if _, err := w.stores[name].PlaceNamespace(t.Context(), movedNamespace, store.Placement{Epoch: 1, Revision: 1, Rule: rule}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -9,6 +9,9 @@ import (
 // Notice is what an operator should see to; empty if there is nothing.
 func (r *Region) Notice() string {
 	var parts []string
+	if err := r.atHome(); err != nil {
+		parts = append(parts, err.Error())
+	}
 	for _, name := range r.config.Topology.names() {
 		if p := r.peers[name]; p != nil {
 			parts = append(parts, p.notice()...)

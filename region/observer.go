@@ -15,6 +15,10 @@ type Observer interface {
 	StoodIn(home string)
 	// Disputed is how many namespaces have other placements elsewhere.
 	Disputed(namespaces int)
+	// Joined says whether this region's store is a home.
+	Joined(bool)
+	// Stranger says whether a region has another store than the one that is known.
+	Stranger(region string, is bool)
 }
 
 // ForwardResult is what became of an operation whose home is another region.
@@ -41,3 +45,5 @@ func (nobody) RoundTrip(string, time.Duration) {}
 func (nobody) Forwarded(string, ForwardResult) {}
 func (nobody) StoodIn(string)                  {}
 func (nobody) Disputed(int)                    {}
+func (nobody) Joined(bool)                     {}
+func (nobody) Stranger(string, bool)           {}

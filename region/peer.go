@@ -45,6 +45,10 @@ type peer struct {
 	answered int64            // the latest call whose answer is kept
 	digest   []byte           // of what was heard
 	says     map[string]heard // by namespace
+	shown    string           // the id of the store that answers; empty: none does
+	strange  bool             // that is not the one that is known
+	knows    store.PeerStore  // what it knows of this region's store
+	joined   bool             // its store is a home
 }
 
 func newPeer(r *Region, name string, place Place) *peer {
@@ -135,6 +139,7 @@ func (p *peer) lost(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.reason, p.since, p.told = reasonOf(err), time.Now(), true
+	p.unseen(err)
 	p.region.logger.Warn("region is unreachable", "region", p.name, "address", p.place.PeerAddress, "reason", p.reason)
 }
 
@@ -146,6 +151,7 @@ func (p *peer) noReach(ctx context.Context, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.reason = reasonOf(err)
+	p.unseen(err)
 	if !p.told {
 		p.told = true
 		p.region.logger.Warn("region cannot be reached", "region", p.name, "address", p.place.PeerAddress, "reason", p.reason)

@@ -65,6 +65,11 @@ type Region struct {
 	lastHeard  atomic.Int64 // when hearing began last, by the wall clock in nanoseconds
 	healthy    atomic.Bool  // the store said what namespaces it has, when it was asked last
 
+	membership atomic.Pointer[store.Membership] // as it was read last
+	membering  sync.Mutex                       // held by who changes it
+	joining    sync.Mutex                       // held by who joins
+	joinSoon   chan struct{}
+
 	mu       sync.Mutex
 	records  map[string]bool // of unplaced namespaces that were looked into: there are records
 	troubles map[string]*trouble
@@ -98,7 +103,7 @@ func New(ctx context.Context, config Config) (*Region, error) {
 	}
 	r := &Region{
 		config: config, logger: config.Logger, peers: map[string]*peer{}, standIns: map[string]*standIn{},
-		records: map[string]bool{}, troubles: map[string]*trouble{},
+		records: map[string]bool{}, troubles: map[string]*trouble{}, joinSoon: make(chan struct{}, 1),
 	}
 	for _, name := range config.Topology.names() {
 		if name != config.Name {
@@ -119,6 +124,12 @@ func (r *Region) start(ctx context.Context) error {
 	if err == nil {
 		err = r.config.Topology.checkStore(list)
 	}
+	if err == nil {
+		err = r.belong(ctx)
+	}
+	if err == nil {
+		err = r.readMemberships(ctx)
+	}
 	if err != nil {
 		return err
 	}
@@ -128,10 +139,15 @@ func (r *Region) start(ctx context.Context) error {
 	r.healthy.Store(true)
 	r.lookIntoAll(ctx, list)
 	r.redraw(list)
+	if err := r.join(ctx); err != nil { // where there are no others
+		r.cancel()
+		return err
+	}
 	for _, p := range r.peers {
 		r.wg.Go(func() { p.watch(r.ctx) })
 	}
 	r.wg.Go(r.keepFresh)
+	r.wg.Go(r.keepJoining)
 	return nil
 }
 
@@ -181,12 +197,25 @@ func (r *Region) Close() {
 func (r *Region) Topology() *pb.GetTopologyResponse {
 	m := &pb.GetTopologyResponse{Region: r.config.Name}
 	for _, name := range r.config.Topology.names() {
-		m.Regions = append(m.Regions, &pb.Region{Name: name, Address: r.config.Topology.Regions[name].Address})
+		id, joined := r.storeOf(name)
+		m.Regions = append(m.Regions, &pb.Region{Name: name, Address: r.config.Topology.Regions[name].Address, StoreId: id, Joined: joined})
 	}
 	for _, k := range r.atlas.Load().list {
-		if k.inForce() {
+		if k.placed() {
 			m.Placements = append(m.Placements, &pb.NamespacePlacement{Namespace: k.ns.Name, Placement: storepb.PlacementToProto(k.ns.Placement)})
 		}
 	}
 	return m
+}
+
+// storeOf is the store that is known as that of a region, and whether it is a home.
+func (r *Region) storeOf(name string) (id string, joined bool) {
+	own := r.member()
+	p := r.peers[name]
+	if p == nil {
+		return own.StoreID, own.Joined
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return own.Peers[name].StoreID, p.joined
 }

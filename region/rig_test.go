@@ -106,6 +106,9 @@ func (w *world) join() {
 		}
 	}
 	for _, s := range w.sites {
+		s.events.until(w, s.name+" has joined", func() bool { return s.events.joined })
+	}
+	for _, s := range w.sites {
 		if err := s.region.settle(w.Context()); err != nil {
 			w.Fatalf("%s: %v", s.name, err)
 		}
@@ -312,10 +315,12 @@ type events struct {
 	forwarded map[string]int // "home result"
 	stoodIn   map[string]int
 	disputed  int
+	joined    bool
+	strangers map[string]bool
 }
 
 func newEvents() *events {
-	return &events{changed: make(chan struct{}), up: map[string]bool{}, forwarded: map[string]int{}, stoodIn: map[string]int{}}
+	return &events{changed: make(chan struct{}), up: map[string]bool{}, forwarded: map[string]int{}, stoodIn: map[string]int{}, strangers: map[string]bool{}}
 }
 
 func (e *events) note(f func()) {
@@ -330,6 +335,8 @@ func (e *events) PeerUp(region string, up bool)   { e.note(func() { e.up[region]
 func (e *events) RoundTrip(string, time.Duration) { e.note(func() {}) }
 func (e *events) StoodIn(home string)             { e.note(func() { e.stoodIn[home]++ }) }
 func (e *events) Disputed(n int)                  { e.note(func() { e.disputed = n }) }
+func (e *events) Joined(is bool)                  { e.note(func() { e.joined = is }) }
+func (e *events) Stranger(region string, is bool) { e.note(func() { e.strangers[region] = is }) }
 func (e *events) Forwarded(home string, r ForwardResult) {
 	e.note(func() { e.forwarded[home+" "+r]++ })
 }

@@ -111,10 +111,14 @@ func undecided(namespace, home string, cause error) error {
 func ask[R, A any](ctx context.Context, r *Router, op *operation[R, A], req R, home string, epoch int64) (A, error) {
 	served := store.Served{Home: home, Epoch: epoch}
 	backend := r.local
-	if home != r.region.config.Name {
+	var none A
+	if home == r.region.config.Name {
+		if err := r.region.atHome(); err != nil {
+			return none, err
+		}
+	} else {
 		l, standIn, err := r.region.way(home)
 		if err != nil {
-			var none A
 			return none, err
 		}
 		if l != nil {
@@ -146,7 +150,7 @@ func (r *Region) way(home string) (*link, store.Backend, error) {
 	if l := p.current.Load(); l != nil {
 		return l, nil, nil
 	}
-	if s := r.standIns[home]; s != nil {
+	if s := r.standIns[home]; s.standsFor(r.member().Peers[home]) {
 		return nil, s, nil
 	}
 	r.config.Observer.Forwarded(home, ForwardUnsent)
@@ -155,7 +159,7 @@ func (r *Region) way(home string) (*link, store.Backend, error) {
 
 // forward sends an operation to its home and waits for the answer.
 func forward[R, A any](ctx context.Context, r *Region, l *link, op *operation[R, A], req R, home string, epoch int64) (A, error) {
-	m := &pb.ForwardRequest{Region: home, FromRegion: r.config.Name, Epoch: epoch, Caller: r.config.Caller(ctx)}
+	m := &pb.ForwardRequest{Region: home, FromRegion: r.config.Name, FromStoreId: r.member().StoreID, Epoch: epoch, Caller: r.config.Caller(ctx)}
 	op.write(m, req)
 	if m.GetClaim().GetWait() != nil {
 		undrained, stop := r.untilDrain(ctx)

@@ -103,15 +103,23 @@ func (p *peer) put(ctx context.Context, l *link, ns store.Namespace, update bool
 	return err
 }
 
-// everywhere does something in all other regions at once, and says which missed it.
+// everywhere does something to namespaces in all other regions at once, and says which missed it.
 func (r *Region) everywhere(ctx context.Context, do func(*peer, *link) error) error {
+	missed, err := r.tellOthers(ctx, "", do)
+	return notEverywhere(ctx, "namespaces are the same in all regions, and this was missed", missed, err)
+}
+
+// tellOthers does something in all other regions at once, save one. It returns which missed it,
+// and one of the errors.
+func (r *Region) tellOthers(ctx context.Context, save string, do func(*peer, *link) error) (missed []string, first error) {
 	var (
-		asked  sync.WaitGroup
-		mu     sync.Mutex
-		missed []string
-		first  error
+		asked sync.WaitGroup
+		mu    sync.Mutex
 	)
 	for name, p := range r.peers {
+		if name == save {
+			continue
+		}
 		asked.Go(func() {
 			var err error = store.Refuse(store.ErrUnavailable, "it cannot be reached: "+p.why())
 			if l := p.current.Load(); l != nil {
@@ -126,19 +134,19 @@ func (r *Region) everywhere(ctx context.Context, do func(*peer, *link) error) er
 		})
 	}
 	asked.Wait()
-	if first == nil {
-		return nil
-	}
 	slices.Sort(missed)
-	return notEverywhere(ctx, missed, first)
+	return missed, first
 }
 
 // notEverywhere keeps a refusal of one region, and makes of an outage one that asks for a repeat.
-func notEverywhere(ctx context.Context, missed []string, err error) error {
-	if ctx.Err() != nil {
+func notEverywhere(ctx context.Context, what string, missed []string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
 		return ctx.Err()
 	}
-	text := "namespaces are the same in all regions, and this was missed: " + strings.Join(missed, "; ") + "; do it again, which makes up for it"
+	text := what + ": " + strings.Join(missed, "; ") + "; do it again, which makes up for it"
 	var refused *store.Error
 	if !errors.As(err, &refused) || isOutage(refused) {
 		return &store.Error{Sentinel: store.ErrUnavailable, RetryAfter: time.Second, Detail: text, Cause: err}

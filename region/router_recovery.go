@@ -14,13 +14,19 @@ func (r *Router) ImportOutcome(ctx context.Context, req store.ImportRequest) (st
 }
 
 // BeginRecovery implements [store.Recovery], for this region's store: it is a region's store
-// that is restored.
+// that is restored. It is a home again once it has heard all other regions.
 func (r *Router) BeginRecovery(ctx context.Context, req store.BeginRecoveryRequest) (store.BegunRecovery, error) {
 	begun, err := r.local.BeginRecovery(ctx, req)
 	if err != nil {
 		return begun, err
 	}
-	return begun, r.region.refresh(ctx)
+	if err := r.region.refresh(ctx); err != nil {
+		return begun, err
+	}
+	if err := r.region.join(ctx); err != nil {
+		r.region.logger.Warn("the store could not join the others; it is tried again", "error", err)
+	}
+	return begun, nil
 }
 
 // LiftRecovery implements [store.Recovery], in this region's store.

@@ -55,20 +55,25 @@ func (s *service) asker(ctx context.Context, region, from string) (*peer, error)
 	return p, nil
 }
 
-// Ping implements the PeerService.
+// Ping implements the PeerService. A region with another store than the one that is known is told
+// which that is.
 func (s *service) Ping(ctx context.Context, m *pb.PingRequest) (*pb.PingResponse, error) {
 	if _, err := s.asker(ctx, m.GetRegion(), m.GetFromRegion()); err != nil {
 		return nil, wire(err)
 	}
+	own := s.region.member()
+	asker := own.Peers[m.GetFromRegion()]
 	return &pb.PingResponse{
 		Region: s.region.config.Name, PlacementsDigest: s.region.atlas.Load().digest, Serving: s.region.healthy.Load(),
+		StoreId: own.StoreID, Joined: own.Joined,
+		KnownStoreId: asker.StoreID, AcceptedBy: asker.Actor, AcceptedReason: asker.Reason,
 	}, nil
 }
 
 // GetPlacements implements the PeerService. The answer may be what a first placement is made by:
 // what is not in force is looked at anew, and the asker asked for what it has placed.
 func (s *service) GetPlacements(ctx context.Context, m *pb.GetPlacementsRequest) (*pb.GetPlacementsResponse, error) {
-	from, err := s.asker(ctx, m.GetRegion(), m.GetFromRegion())
+	from, err := s.believed(ctx, m.GetRegion(), m.GetFromRegion(), m.GetFromStoreId())
 	if err != nil {
 		return nil, wire(err)
 	}

@@ -11,7 +11,7 @@ import (
 
 // Forward implements the PeerService.
 func (s *service) Forward(ctx context.Context, m *pb.ForwardRequest) (*pb.ForwardResponse, error) {
-	from, err := s.asker(ctx, m.GetRegion(), m.GetFromRegion())
+	from, err := s.believed(ctx, m.GetRegion(), m.GetFromRegion(), m.GetFromStoreId())
 	if err == nil {
 		var response *pb.ForwardResponse
 		if response, err = s.forwarded(ctx, from, m); err == nil {
@@ -148,6 +148,9 @@ func (c call) list(ctx context.Context, m *pb.ListRecordsRequest, out *pb.Forwar
 // placed is what is known of a namespace, if it is placed by the epoch of the call. If it is not,
 // one of the two regions has yesterday's placement; this one learns, if it is the one.
 func (c call) placed(ctx context.Context, namespace string) (*known, error) {
+	if err := c.region.atHome(); err != nil {
+		return nil, err
+	}
 	k := c.region.atlas.Load().byName[namespace]
 	if k == nil || k.problem != "" || k.ns.Placement.Epoch != c.epoch {
 		if err := c.region.refresh(ctx); err != nil {
@@ -155,7 +158,7 @@ func (c call) placed(ctx context.Context, namespace string) (*known, error) {
 		}
 		k = c.region.atlas.Load().byName[namespace]
 	}
-	if k != nil && (k.ns.Placement.Epoch < c.epoch || !k.inForce()) && c.from.learn(ctx) == nil {
+	if k != nil && (k.ns.Placement.Epoch < c.epoch || !k.placed()) && c.from.learn(ctx) == nil {
 		k = c.region.atlas.Load().byName[namespace]
 	}
 	switch {

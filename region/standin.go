@@ -2,6 +2,7 @@ package region
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/idemd/idemd/store"
 )
@@ -10,7 +11,8 @@ import (
 // store is safe under any number of processes.
 type standIn struct {
 	store.Backend
-	waiter *store.Waiter
+	waiter     *store.Waiter
+	membership atomic.Pointer[store.Membership] // as it was read last
 }
 
 func newStandIn(b store.Backend) *standIn {
@@ -30,4 +32,20 @@ func (s *standIn) Complete(ctx context.Context, req store.CompleteRequest) (stor
 // Release implements [store.Store].
 func (s *standIn) Release(ctx context.Context, req store.ReleaseRequest) (store.ReleaseAnswer, error) {
 	return s.waiter.Release(ctx, req)
+}
+
+// read notes what the store knows of itself.
+func (s *standIn) read(ctx context.Context) {
+	if m, err := s.Membership(ctx); err == nil {
+		s.membership.Store(&m)
+	}
+}
+
+// standsFor reports whether it is the store that is known as the region's, and a home.
+func (s *standIn) standsFor(known store.PeerStore) bool {
+	if s == nil {
+		return false
+	}
+	m := s.membership.Load()
+	return m != nil && m.Joined && m.StoreID == known.StoreID
 }

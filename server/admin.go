@@ -21,6 +21,7 @@ type adminService struct {
 	authorizer *identity.Authorizer
 	calls      *calls
 	mover      Mover      // nil: there are no regions
+	regions    Regions    // nil: there are none
 	backup     BackupFunc // nil: there are none
 }
 

@@ -166,7 +166,7 @@ func (c *calls) answered(ctx context.Context, req any, method string) {
 func isOperators(req any) bool {
 	switch req.(type) {
 	case *pb.ResolveRequest, *pb.ForceReleaseRequest, *pb.ImportOutcomeRequest, *pb.CreateNamespaceRequest, *pb.UpdateNamespaceRequest,
-		*pb.BackupRequest, *pb.BeginRecoveryRequest, *pb.LiftRecoveryRequest:
+		*pb.BackupRequest, *pb.BeginRecoveryRequest, *pb.LiftRecoveryRequest, *pb.AcceptStoreRequest:
 		return true
 	}
 	return false

@@ -17,12 +17,17 @@ import (
 //	region_stand_in_operations_total{home}     operations carried out through the database in the
 //	                                           stead of a region that could not be reached
 //	region_placement_disputed                  namespaces that have other placements elsewhere
+//	region_store_joined                        1 if the store is home to keys, else 0
+//	region_peer_store_unknown{region}          1 if the region has another store than the one that
+//	                                           is known, and is not believed, else 0
 type RegionMetrics struct {
 	up        *prometheus.GaugeVec
 	roundTrip *prometheus.HistogramVec
 	forwarded *prometheus.CounterVec
 	stoodIn   *prometheus.CounterVec
 	disputed  prometheus.Gauge
+	joined    prometheus.Gauge
+	strangers *prometheus.GaugeVec
 }
 
 // NewRegionMetrics registers the metrics of regions beside a server's others.
@@ -38,18 +43,18 @@ func NewRegionMetrics(m *Metrics) *RegionMetrics {
 			Name: "idemd_region_stand_in_operations_total", Help: "Operations carried out through the database in the stead of a region that could not be reached."}, []string{"home"}),
 		disputed: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "idemd_region_placement_disputed", Help: "Namespaces that have other placements in other regions. Nothing of them is granted."}),
+		joined: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "idemd_region_store_joined", Help: "1 if all other regions know this region's store and it is home to keys, else 0."}),
+		strangers: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "idemd_region_peer_store_unknown", Help: "1 if the region has another store than the one that is known, and is not believed, else 0."}, []string{"region"}),
 	}
-	m.registry.MustRegister(r.up, r.roundTrip, r.forwarded, r.stoodIn, r.disputed)
+	m.registry.MustRegister(r.up, r.roundTrip, r.forwarded, r.stoodIn, r.disputed, r.joined, r.strangers)
 	return r
 }
 
 // PeerUp notes whether a region can be reached.
 func (r *RegionMetrics) PeerUp(name string, up bool) {
-	value := 0.0
-	if up {
-		value = 1
-	}
-	r.up.WithLabelValues(name).Set(value)
+	r.up.WithLabelValues(name).Set(oneIf(up))
 }
 
 // RoundTrip notes how long a region took to answer a ping.
@@ -67,3 +72,18 @@ func (r *RegionMetrics) StoodIn(home string) { r.stoodIn.WithLabelValues(home).I
 
 // Disputed notes how many namespaces have other placements elsewhere.
 func (r *RegionMetrics) Disputed(namespaces int) { r.disputed.Set(float64(namespaces)) }
+
+// Joined notes whether the region's own store is home to keys.
+func (r *RegionMetrics) Joined(joined bool) { r.joined.Set(oneIf(joined)) }
+
+// Stranger notes whether a region has another store than the one that is known.
+func (r *RegionMetrics) Stranger(name string, is bool) {
+	r.strangers.WithLabelValues(name).Set(oneIf(is))
+}
+
+func oneIf(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}

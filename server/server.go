@@ -150,7 +150,7 @@ func (s *Server) keyService() *keyService {
 
 func (s *Server) register() {
 	s.grpc.RegisterService(s.calls.reading(pb.IdempotencyService_ServiceDesc), s.keyService())
-	s.grpc.RegisterService(s.calls.reading(pb.AdminService_ServiceDesc), &adminService{backend: s.top, metrics: s.config.Metrics, authorizer: s.config.Identity.Authorizer(), calls: s.calls, mover: s.config.Mover, backup: s.config.Backup})
+	s.grpc.RegisterService(s.calls.reading(pb.AdminService_ServiceDesc), &adminService{backend: s.top, metrics: s.config.Metrics, authorizer: s.config.Identity.Authorizer(), calls: s.calls, mover: s.config.Mover, regions: s.config.Regions, backup: s.config.Backup})
 	healthpb.RegisterHealthServer(s.grpc, s.health)
 	if s.config.Regions != nil {
 		s.config.Regions.Register(registrar{s}, s.local)

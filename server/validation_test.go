@@ -229,6 +229,12 @@ func TestBadRequestsAreRefusedBeforeAnyWork(t *testing.T) {
 		{"Backup/not configured", func(ctx context.Context, _ pb.IdempotencyServiceClient, a pb.AdminServiceClient) error {
 			return only(a.Backup(ctx, &pb.BackupRequest{Name: "../../etc"}))
 		}, invalid, "makes no backups"},
+		{"AcceptStore/no id", func(ctx context.Context, _ pb.IdempotencyServiceClient, a pb.AdminServiceClient) error {
+			return only(a.AcceptStore(ctx, &pb.AcceptStoreRequest{Region: "eu", Reason: "r"}))
+		}, invalid, "32 hexadecimal digits"},
+		{"AcceptStore/no reason", func(ctx context.Context, _ pb.IdempotencyServiceClient, a pb.AdminServiceClient) error {
+			return only(a.AcceptStore(ctx, &pb.AcceptStoreRequest{Region: "eu", StoreId: store.NewStoreID()}))
+		}, invalid, "reason is required"},
 		{"CreateNamespace/nothing", create(nil), invalid, "namespace must be"},
 		{"CreateNamespace/name", create(&pb.Namespace{Name: "Shop"}), invalid, "namespace must be"},
 		{"CreateNamespace/retention", create(&pb.Namespace{Name: "shop", Retention: durationpb.New(1)}), invalid, "retention"},

@@ -244,11 +244,11 @@ func TestMigrate(t *testing.T) {
 		code    int
 		want    []string
 	}{
-		{"status", exitPending, []string{"older than this release", "schema        0", "pending       0001_begin"}},
-		{"status -o json", exitPending, []string{`{"pending":["0001_begin"],"release":1,"schema":0}` + "\n"}},
-		{"up", exitOK, []string{"migrated: 0001_begin", "region    local"}},
+		{"status", exitPending, []string{"older than this release", "schema        0", "pending       0001_begin", "pending       0002_members"}},
+		{"status -o json", exitPending, []string{`{"pending":["0001_begin","0002_members"],"release":2,"schema":0}` + "\n"}},
+		{"up", exitOK, []string{"migrated: 0001_begin, 0002_members", "region    local"}},
 		{"status", exitOK, []string{"up to date"}},
-		{"status -o json", exitOK, []string{`{"pending":[],"release":1,"schema":1}` + "\n"}},
+		{"status -o json", exitOK, []string{`{"pending":[],"release":2,"schema":2}` + "\n"}},
 		{"up", exitOK, []string{"up to date: nothing was to be done"}},
 	} {
 		r := run(t, append([]string{"migrate"}, strings.Fields(step.command)...)...)

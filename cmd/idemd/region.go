@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,8 +18,9 @@ import (
 
 // regionCmd is about where keys live.
 type regionCmd struct {
-	List regionListCmd `cmd:"" help:"Show the regions, which of them answer, and where the keys of each namespace live."`
-	Move regionMoveCmd `cmd:"" help:"Give all keys of a namespace another home, or go on with a move that broke off."`
+	List   regionListCmd   `cmd:"" help:"Show the regions with their stores, which of them answer, and where the keys of each namespace live."`
+	Accept regionAcceptCmd `cmd:"" help:"After the store of a region was lost: accept its new one, which has forgotten every key."`
+	Move   regionMoveCmd   `cmd:"" help:"Give all keys of a namespace another home, or go on with a move that broke off."`
 }
 
 type regionListCmd struct {
@@ -77,13 +79,13 @@ func (c *regionListCmd) ask(ctx context.Context, addr string) error {
 }
 
 func topologyText(p *page, resp *idemdv1.GetTopologyResponse, answers []string) {
-	p.line("REGION\tADDRESS\tFROM HERE")
+	p.line("REGION\tADDRESS\tSTORE\tJOINED\tFROM HERE")
 	for i, r := range resp.GetRegions() {
 		name := shown(r.GetName())
 		if r.GetName() == resp.GetRegion() {
 			name += " (asked)"
 		}
-		p.line("%s\t%s\t%s", name, shown(r.GetAddress()), answers[i])
+		p.line("%s\t%s\t%s\t%s\t%s", name, shown(r.GetAddress()), cmp.Or(shown(r.GetStoreId()), "-"), yesNo(r.GetJoined()), answers[i])
 	}
 	p.line("")
 	p.line("NAMESPACE\tEPOCH\tREVISION\tMOVE\tRULE")
@@ -91,6 +93,13 @@ func topologyText(p *page, resp *idemdv1.GetTopologyResponse, answers []string) 
 		placement := n.GetPlacement()
 		p.line("%s\t%d\t%d\t%s\t%s", n.GetNamespace(), placement.GetEpoch(), placement.GetRevision(), moveText(placement), shown(placement.GetRule()))
 	}
+}
+
+func yesNo(is bool) string {
+	if is {
+		return "yes"
+	}
+	return "no"
 }
 
 func moveText(p *idemdv1.Placement) string {
@@ -103,6 +112,35 @@ func moveText(p *idemdv1.Placement) string {
 	}
 	return fmt.Sprintf("to %s: %s", shown(p.GetMoveTo()), phase)
 }
+
+// regionAcceptCmd puts a region's new store in the place of its old one.
+type regionAcceptCmd struct {
+	remoteFlags
+	auditFlags
+	Region  string `arg:"" help:"Region that has a new store."`
+	StoreID string `name:"store-id" required:"" placeholder:"ID" help:"The new store's id, as the refusals, the log and /healthz of the other regions show it."`
+}
+
+// Run is called by kong.
+func (c *regionAcceptCmd) Run(s *session) error {
+	return c.callFor(s, acceptTime, acceptAgain, func(ctx context.Context, conn *grpc.ClientConn) error {
+		resp, err := idemdv1.NewAdminServiceClient(conn).AcceptStore(ctx, &idemdv1.AcceptStoreRequest{
+			Region: c.Region, StoreId: c.StoreID, Actor: c.Actor, Reason: c.Reason,
+		})
+		if err != nil {
+			return err
+		}
+		return c.show(s, resp, func(p *page) {
+			p.line("accepted: region %s has the store %s from now on", shown(c.Region), c.StoreID)
+			p.line("  claims of keys that its old store may have known are refused with UNKNOWN_HISTORY until the recovery floors are lifted (idemd recovery)")
+		})
+	})
+}
+
+const (
+	acceptTime  = 10 * time.Second
+	acceptAgain = "run the same command again: it makes up for what was missed"
+)
 
 type regionMoveCmd struct {
 	remoteFlags

@@ -9,10 +9,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/idemd/idemd/store"
 )
 
-// serveRegions starts a server for each of eu and us; the default namespace is of us.
-func serveRegions(t *testing.T) (eu, us *served) {
+// regions makes a topology of eu and us, where the default namespace is of us, and returns what
+// starts a server of one, with an empty store.
+func regions(t *testing.T) (start func(name string) *served) {
 	t.Helper()
 	addrs := map[string]string{}
 	text := "regions:\n"
@@ -31,9 +34,14 @@ func serveRegions(t *testing.T) (eu, us *served) {
 	if err := os.WriteFile(topology, []byte(text+"placements:\n  \"*\": fixed us\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	start := func(name string) *served {
+	return func(name string) *served {
 		return serve(t, t.TempDir(), "--grpc-addr="+addrs[name], "--region="+name, "--topology="+topology)
 	}
+}
+
+// serveRegions starts a server for each, and waits until keys have a home.
+func serveRegions(t *testing.T, start func(name string) *served) (eu, us *served) {
+	t.Helper()
 	eu, us = start("eu"), start("us")
 	until(t, func() bool {
 		return run(t, "claim", "--addr", eu.addr, "--id", "order-1", "--attempt", "a", "--lease", "1s").code == exitOK
@@ -65,7 +73,7 @@ func stepsIn(out string) []string {
 }
 
 func TestRegionMove(t *testing.T) {
-	eu, us := serveRegions(t)
+	eu, us := serveRegions(t, regions(t))
 	list := run(t, "region", "list", "--addr", us.addr).ok(t)
 	for _, part := range []string{"us (asked)", eu.addr, "answers", "default", "fixed us"} {
 		if !strings.Contains(list, part) {
@@ -103,8 +111,36 @@ func TestRegionMove(t *testing.T) {
 	}
 }
 
+// What an operator does after the store of a region was lost.
+func TestRegionAccept(t *testing.T) {
+	start := regions(t)
+	eu, us := serveRegions(t, start)
+	us.stop()
+	us = start("us")
+	var refused result
+	until(t, func() bool {
+		refused = run(t, "claim", "--addr", eu.addr, "--id", "order-1", "--attempt", "b")
+		return strings.Contains(refused.stderr, "--store-id")
+	})
+	command := strings.Fields(refused.stderr[strings.Index(refused.stderr, "region accept us --store-id"):])[:5]
+	id := command[4]
+	run(t, append(command[:5:5], "--addr", eu.addr)...).fails(t, exitUsage, "--reason")
+	run(t, append(command[:5:5], "--addr", us.addr, "--reason", "the disk is gone")...).fails(t, exitFailed, "ask a server of another region")
+	if out := run(t, append(command[:5:5], "--addr", eu.addr, "--reason", "the disk is gone")...).ok(t); !strings.Contains(out, "accepted: region us has the store "+id) {
+		t.Errorf("got %q", out)
+	}
+	until(t, func() bool {
+		return strings.Contains(run(t, "claim", "--addr", eu.addr, "--id", "order-1", "--attempt", "b").stderr, "UNKNOWN_HISTORY")
+	})
+	until(t, func() bool {
+		list := run(t, "region", "list", "--addr", eu.addr).ok(t)
+		return strings.Contains(list, id+"  yes") && strings.Count(list, "  yes  ") == 2
+	})
+}
+
 func TestRegionNeedsATopology(t *testing.T) {
 	s := serve(t, t.TempDir())
 	run(t, "region", "list", "--addr", s.addr).fails(t, exitFailed, "region")
 	run(t, "region", "move", "default", "eu", "--addr", s.addr).fails(t, exitFailed, "region")
+	run(t, "region", "accept", "eu", "--addr", s.addr, "--store-id", store.NewStoreID(), "--reason", "r").fails(t, exitFailed, "region")
 }

@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -56,10 +53,7 @@ func (c *serveCmd) checkTopology() (*region.Topology, error) {
 // join makes the server one of a region, if there is a topology.
 func (n *node) join(s *session, c *serveCmd, t *region.Topology, metrics *server.Metrics) error {
 	if t == nil {
-		return nil
-	}
-	if err := n.keepRegion(c); err != nil {
-		return err
+		return n.isAlone(s.ctx)
 	}
 	config := region.Config{
 		Name: c.Region, Topology: t, Store: n.store, StandIns: map[string]store.Backend{},
@@ -82,6 +76,9 @@ func (n *node) join(s *session, c *serveCmd, t *region.Topology, metrics *server
 		config.StandIns[name] = db
 	}
 	joined, err := region.New(s.ctx, config)
+	if errors.Is(err, region.ErrOtherRegion) {
+		return usageError("--region %s: %w", c.Region, err)
+	}
 	if err != nil {
 		return fmt.Errorf("--topology %s: %w", c.Topology, err)
 	}
@@ -89,47 +86,14 @@ func (n *node) join(s *session, c *serveCmd, t *region.Topology, metrics *server
 	return nil
 }
 
-// fileRegion in the directory of an embedded store is whose it is.
-const fileRegion = "REGION"
-
-// keepRegion refuses to serve as one region what was served as another: both would be home to
-// the same keys.
-func (n *node) keepRegion(c *serveCmd) error {
-	if c.Store != nil {
-		return nil // the region is in the names of the tables
+// isAlone refuses to serve without a topology what belongs to a region: the other regions would
+// not know what is done to its keys.
+func (n *node) isAlone(ctx context.Context) error {
+	m, err := n.store.Membership(ctx)
+	if err == nil && m.Region != "" {
+		err = usageError("the store is that of region %q: serve it with --region %s and --topology", m.Region, m.Region)
 	}
-	path := filepath.Join(c.dataDir(), fileRegion)
-	text, err := os.ReadFile(path)
-	switch of := strings.TrimSpace(string(text)); {
-	case errors.Is(err, fs.ErrNotExist):
-		return writeRegion(path, c.Region)
-	case err != nil:
-		return err
-	case of != c.Region:
-		return usageError("--region %s: the store in %s is that of region %q (file %s); name that region, or another directory", c.Region, c.dataDir(), of, fileRegion)
-	}
-	return nil
-}
-
-// writeRegion makes the file, whole and on disk or not at all.
-func writeRegion(path, name string) error {
-	f, err := os.CreateTemp(filepath.Dir(path), fileRegion+".new-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name()) // it is gone, if all went well
-	_, err = fmt.Fprintln(f, name)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return err
 }
 
 // noticesOf joins what an operator should see to.

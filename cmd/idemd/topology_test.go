@@ -60,5 +60,7 @@ func TestAStoreIsOfOneRegion(t *testing.T) {
 	serve(t, dir, "--region=eu", "--topology="+path).stop()
 	run(t, "serve", "--grpc-addr=127.0.0.1:0", "--admin-addr=", "--data-dir="+dir, "--region=us", "--topology="+path).
 		fails(t, exitUsage, `is that of region "eu"`)
+	run(t, "serve", "--grpc-addr=127.0.0.1:0", "--admin-addr=", "--data-dir="+dir).
+		fails(t, exitUsage, `is that of region "eu": serve it with --region eu and --topology`)
 	serve(t, dir, "--region=eu", "--topology="+path).stop()
 }

@@ -1,0 +1,273 @@
+package region
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/storetest"
+)
+
+// loseStore starts the region again with an empty store, and waits until the others have seen it.
+func (s *site) loseStore() *storetest.Memory {
+	s.world.Helper()
+	s.stop()
+	lost := storetest.NewMemory(s.world.clock)
+	s.store = lost
+	s.start()
+	for _, other := range s.world.sites {
+		if other != s {
+			other.events.until(s.world, other.name+" sees another store", func() bool { return other.events.strangers[s.name] })
+			s.events.wait(s.world, other.name, true)
+		}
+	}
+	return lost
+}
+
+func storeID(t testing.TB, s store.Members) string {
+	t.Helper()
+	m, err := s.Membership(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m.StoreID
+}
+
+// done is a key that was completed.
+func (s *site) done(key store.Key) store.Key {
+	s.world.Helper()
+	fence := s.grants(key, "a").Granted.Fence
+	_, err := s.router.Complete(s.world.Context(), store.CompleteRequest{Key: key, AttemptID: "a", Fence: fence, Outcome: &store.Outcome{}})
+	if err != nil {
+		s.world.Fatal(err)
+	}
+	return key
+}
+
+// A region that has lost its store must not take completed keys for new ones; neither before an
+// operator accepts the new one, nor after.
+func TestARegionThatLostItsStoreGrantsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, `"*": fixed eu`, "eu", "us", "ap")
+		if _, err := w.us().router.CreateNamespace(t.Context(), store.Namespace{Name: "orders"}); err != nil {
+			t.Fatal(err)
+		}
+		w.us().done(anyKey)
+		order := w.us().done(store.Key{Namespace: "orders", ID: "order-1"})
+		lost := w.eu().loseStore()
+		time.Sleep(time.Minute)
+		id := storeID(t, lost)
+		for _, s := range w.sites {
+			_, err := s.claim(anyKey, "b")
+			sentinel := store.ErrHomeUnreachable
+			if s.name == "eu" {
+				sentinel = store.ErrUnavailable
+			}
+			refuses(t, err, sentinel, "idemd region accept eu --store-id "+id, "UNKNOWN_HISTORY")
+			if notice := s.region.Notice(); !strings.Contains(notice, id) {
+				t.Errorf("%s: the notice is %q", s.name, notice)
+			}
+		}
+		_, err := w.eu().claim(order, "b")
+		refuses(t, err, store.ErrUnavailable, "is home to no keys yet")
+		_, err = w.eu().router.CreateNamespace(t.Context(), store.Namespace{Name: "orders"})
+		refuses(t, err, store.ErrUnavailable, `does not believe who asks as region "eu"`)
+		if log := w.us().log.String(); !strings.Contains(log, "level=ERROR") || !strings.Contains(log, "another store than the one that is known") {
+			t.Errorf("us does not say it aloud: %s", log)
+		}
+
+		accept := store.AcceptStoreRequest{Region: "eu", StoreID: id, Actor: "omar", Reason: "the disk is gone"}
+		if err := w.us().region.AcceptStore(t.Context(), accept); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.us().region.AcceptStore(t.Context(), accept); err != nil {
+			t.Errorf("once more: %v", err)
+		}
+		w.eu().events.until(t, "eu has joined", func() bool { return w.eu().events.joined })
+		w.join()
+		ns, err := lost.GetNamespace(t.Context(), "default")
+		if err != nil || len(ns.Recovery) != 1 || ns.Recovery[0].Actor != "omar" || ns.Recovery[0].Reason != "the disk is gone" {
+			t.Errorf("steps of the recovery: %+v, %v", ns.Recovery, err)
+		}
+		if _, err := w.us().router.CreateNamespace(t.Context(), store.Namespace{Name: "orders"}); err != nil {
+			t.Fatal(err)
+		}
+		w.eventually("eu has learned where orders live", func() bool { return w.eu().region.atlas.Load().byName["orders"].placed() })
+		for _, s := range w.sites {
+			for _, key := range []store.Key{anyKey, order} {
+				_, err := s.claim(key, "b")
+				refuses(t, err, store.ErrUnknownHistory)
+			}
+		}
+		w.clock.Advance(time.Hour)
+		newer := store.ClaimRequest{Key: store.Key{Namespace: "orders", ID: "newer"}, AttemptID: "a", IntentTime: w.clock.Wall()}
+		if answer, err := w.ap().router.Claim(t.Context(), newer); err != nil || answer.Granted == nil {
+			t.Errorf("a newer intent: %+v, %v", answer, err)
+		}
+		w.stop()
+	})
+}
+
+// A new store is no home as long as one region does not know it: the old one may still serve there.
+func TestAStoreJoinsOnceAllHaveAcceptedIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, `"*": fixed eu`, "eu", "us", "ap")
+		w.us().done(anyKey)
+		id := storeID(t, w.eu().loseStore())
+		w.ap().stop()
+		w.us().events.wait(t, "ap", false)
+		accept := store.AcceptStoreRequest{Region: "eu", StoreID: id, Reason: "the disk is gone"}
+		refuses(t, w.us().region.AcceptStore(t.Context(), accept), store.ErrUnavailable, `region "ap": `, "do it again")
+		time.Sleep(time.Minute)
+		_, err := w.us().claim(anyKey, "b")
+		refuses(t, err, store.ErrUnavailable, `the store of region "eu"`, "is home to no keys yet", `region "ap", which must know it, cannot be reached`)
+		w.ap().start()
+		w.us().events.wait(t, "ap", true)
+		time.Sleep(time.Minute)
+		_, err = w.us().claim(anyKey, "b")
+		refuses(t, err, store.ErrUnavailable, `region "ap" knows the store`)
+		if err := w.us().region.AcceptStore(t.Context(), accept); err != nil {
+			t.Fatal(err)
+		}
+		w.join()
+		_, err = w.us().claim(anyKey, "b")
+		refuses(t, err, store.ErrUnknownHistory)
+		w.stop()
+	})
+}
+
+func TestWhatCannotBeAccepted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, `"*": fixed eu`, "eu", "us")
+		id := storeID(t, w.eu().loseStore())
+		for what, req := range map[string]store.AcceptStoreRequest{
+			"a reason is required":       {Region: "eu", StoreID: id},
+			"32 hexadecimal digits":      {Region: "eu", StoreID: "abc", Reason: "r"},
+			"names no region":            {Region: "ap", StoreID: id, Reason: "r"},
+			"a server of another region": {Region: "us", StoreID: id, Reason: "r"},
+			"has the id " + id:           {Region: "eu", StoreID: store.NewStoreID(), Reason: "r"},
+		} {
+			refuses(t, w.us().region.AcceptStore(t.Context(), req), store.ErrInvalidArgument, what)
+		}
+		err := w.eu().region.AcceptStore(t.Context(), store.AcceptStoreRequest{Region: "us", StoreID: store.NewStoreID(), Reason: "r"})
+		refuses(t, err, store.ErrInvalidArgument, "has the id "+storeID(t, w.us().store))
+		w.stop()
+	})
+}
+
+// The store that was lost turns up again after another was accepted in its place: it serves until
+// it hears of that, and then not any more.
+func TestAStoreThatWasReplacedServesNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, `"*": fixed eu`, "eu", "us")
+		old := w.eu().store
+		id := storeID(t, w.eu().loseStore())
+		if err := w.us().region.AcceptStore(t.Context(), store.AcceptStoreRequest{Region: "eu", StoreID: id, Reason: "the disk is gone"}); err != nil {
+			t.Fatal(err)
+		}
+		w.join()
+		w.eu().stop()
+		w.eu().store = old
+		w.eu().start()
+		w.eu().events.until(t, "eu is no home", func() bool { return !w.eu().events.joined })
+		_, err := w.eu().claim(anyKey, "a")
+		refuses(t, err, store.ErrUnavailable, `region "us" knows the store `+id)
+		if m, err := old.Membership(t.Context()); err != nil || m.Joined {
+			t.Errorf("the old store is still joined: %+v, %v", m, err)
+		}
+		w.stop()
+	})
+}
+
+// A store that has joined serves through partitions and restarts; one that begins a recovery hears
+// all the others first, which may know of later placements.
+func TestAStoreThatRecoversHearsTheOthersFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, `"*": fixed eu`, "eu", "us")
+		w.us().stop()
+		w.eu().events.wait(t, "us", false)
+		w.eu().grants(anyKey, "a")
+		w.eu().stop()
+		w.eu().start()
+		w.eu().grants(store.Key{Namespace: "default", ID: "after a restart"}, "a")
+		if _, err := w.eu().router.BeginRecovery(t.Context(), store.BeginRecoveryRequest{CompleteUntil: storetest.Start, Reason: "restored"}); err != nil {
+			t.Fatal(err)
+		}
+		_, err := w.eu().claim(anyKey, "b")
+		refuses(t, err, store.ErrUnavailable, "is home to no keys yet", `region "us", which must know it, cannot be reached`)
+		moved := store.Placement{Epoch: 2, Revision: 9, Rule: "fixed us"} // of which the backup knew nothing
+		if _, err := w.us().store.PlaceNamespace(t.Context(), "default", moved); err != nil {
+			t.Fatal(err)
+		}
+		w.us().start()
+		w.join()
+		if answer := w.eu().grants(store.Key{Namespace: "default", ID: "moved"}, "a"); answer.Served.Home != "us" {
+			t.Errorf("served %+v", answer.Served)
+		}
+		w.stop()
+	})
+}
+
+func TestTheStoreOfAnotherRegionIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, `"*": fixed eu`, "eu", "us")
+		w.stop()
+		w.us().store = w.eu().store
+		err := w.us().tryStart()
+		if err == nil || !strings.Contains(err.Error(), `it is that of region "eu", and the server is started as one of region "us"`) {
+			t.Fatalf("started: %v", err)
+		}
+	})
+}
+
+// A region that is added does not stop the others, and is no home before all know its name.
+func TestARegionThatIsAddedStopsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := build(t, `"*": fixed eu`, "eu", "us", "ap")
+		old := []*site{w.eu(), w.us()}
+		for _, s := range old {
+			s.regions = []string{"eu", "us"}
+			s.start()
+		}
+		for _, s := range old {
+			s.events.until(t, "it has joined", func() bool { return s.events.joined })
+		}
+		w.eventually("default is placed", func() bool { return w.us().region.atlas.Load().byName["default"].placed() })
+		w.ap().start()
+		time.Sleep(time.Minute)
+		if w.ap().events.joined {
+			t.Error("ap has joined, and nobody knows its name")
+		}
+		for _, s := range old {
+			s.stop()
+			s.regions = []string{"eu", "us", "ap"}
+			s.start()
+			w.us().events.wait(t, "eu", true)
+			s.grants(store.Key{Namespace: "default", ID: "by " + s.name}, "a")
+		}
+		w.join()
+		w.stop()
+	})
+}
+
+// Another region's tables that this process has open are asked in its stead only if they are the
+// store that is known, and a home.
+func TestAStandInIsTheStoreThatIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := build(t, `"*": fixed us`, "eu", "us")
+		other := storetest.NewMemory(w.clock)
+		w.prepare = func(s *site, c *Config) {
+			if s.name == "eu" {
+				c.StandIns = map[string]store.Backend{"us": other}
+			}
+		}
+		w.startAll()
+		w.us().stop()
+		w.eu().events.wait(t, "us", false)
+		_, err := w.eu().claim(anyKey, "a")
+		refuses(t, err, store.ErrHomeUnreachable)
+		w.stop()
+	})
+}
