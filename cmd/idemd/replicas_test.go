@@ -49,7 +49,7 @@ func serveReplicas(t testing.TB, stores *sqltest.Scripted) (backend *spread, sto
 	var stops []func()
 	var addrs []string
 	for _, one := range stores.Stores {
-		addr, stop := serveReplica(t, one)
+		addr, stop := serveReplica(t, toldAtOnce{one, stores})
 		addrs, stops = append(addrs, addr), append(stops, stop)
 	}
 	backend = newSpread(t, addrs...)
@@ -65,7 +65,22 @@ func serveReplicas(t testing.TB, stores *sqltest.Scripted) (backend *spread, sto
 	}
 }
 
-func serveReplica(t testing.TB, backend *sqlstore.Store) (addr string, stop func()) {
+// toldAtOnce is a store whose recoveries the others learn of at once: a server waits until they
+// have, by the machine's clock, and the one that is tested by stands still.
+type toldAtOnce struct {
+	*sqlstore.Store
+	all *sqltest.Scripted
+}
+
+// BeginRecovery implements [store.Recovery].
+func (s toldAtOnce) BeginRecovery(ctx context.Context, req store.BeginRecoveryRequest) (store.BegunRecovery, error) {
+	begun, err := s.Store.BeginRecovery(ctx, req)
+	s.all.CatchUp()
+	begun.InForce = begun.Now
+	return begun, err
+}
+
+func serveReplica(t testing.TB, backend store.Backend) (addr string, stop func()) {
 	t.Helper()
 	srv, err := server.New(server.Config{Backend: backend, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
