@@ -133,7 +133,7 @@ func (n *node) open(s *session, c *serveCmd, metrics *server.Metrics) (err error
 		return n.openDatabase(s, c)
 	}
 	opts := pebblestore.Options{Logger: n.logger, Observer: n.commits, Fatal: s.storeStopped}
-	if err := c.restoredFlags.apply(&opts); err != nil {
+	if err := c.apply(&opts); err != nil {
 		return err
 	}
 	embedded, err := pebblestore.Open(c.dataDir(), opts)

@@ -122,11 +122,12 @@ func TestRegionAccept(t *testing.T) {
 		refused = run(t, "claim", "--addr", eu.addr, "--id", "order-1", "--attempt", "b")
 		return strings.Contains(refused.stderr, "--store-id")
 	})
-	command := strings.Fields(refused.stderr[strings.Index(refused.stderr, "region accept us --store-id"):])[:5]
-	id := command[4]
-	run(t, append(command[:5:5], "--addr", eu.addr)...).fails(t, exitUsage, "--reason")
-	run(t, append(command[:5:5], "--addr", us.addr, "--reason", "the disk is gone")...).fails(t, exitFailed, "ask a server of another region")
-	if out := run(t, append(command[:5:5], "--addr", eu.addr, "--reason", "the disk is gone")...).ok(t); !strings.Contains(out, "accepted: region us has the store "+id) {
+	_, after, _ := strings.Cut(refused.stderr, "region accept us --store-id ")
+	id := strings.Fields(after)[0]
+	command := []string{"region", "accept", "us", "--store-id", id}
+	run(t, append(slices.Clip(command), "--addr", eu.addr)...).fails(t, exitUsage, "--reason")
+	run(t, append(slices.Clip(command), "--addr", us.addr, "--reason", "the disk is gone")...).fails(t, exitFailed, "ask a server of another region")
+	if out := run(t, append(slices.Clip(command), "--addr", eu.addr, "--reason", "the disk is gone")...).ok(t); !strings.Contains(out, "accepted: region us has the store "+id) {
 		t.Errorf("got %q", out)
 	}
 	until(t, func() bool {
