@@ -11,11 +11,12 @@ import (
 	"time"
 
 	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/sqlstore/pgtest"
 )
 
 // regions makes a topology of eu and us, where the default namespace is of us, and returns what
-// starts a server of one, with an empty store.
-func regions(t *testing.T) (start func(name string) *served) {
+// starts a server of one, with an empty store unless another one is named.
+func regions(t *testing.T) (start func(name string, args ...string) *served) {
 	t.Helper()
 	addrs := map[string]string{}
 	text := "regions:\n"
@@ -34,13 +35,16 @@ func regions(t *testing.T) (start func(name string) *served) {
 	if err := os.WriteFile(topology, []byte(text+"placements:\n  \"*\": fixed us\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return func(name string) *served {
-		return serve(t, t.TempDir(), "--grpc-addr="+addrs[name], "--region="+name, "--topology="+topology)
+	return func(name string, args ...string) *served {
+		if len(args) == 0 {
+			args = []string{"--data-dir=" + t.TempDir()}
+		}
+		return serveOn(t, append(args, "--grpc-addr="+addrs[name], "--region="+name, "--topology="+topology)...)
 	}
 }
 
 // serveRegions starts a server for each, and waits until keys have a home.
-func serveRegions(t *testing.T, start func(name string) *served) (eu, us *served) {
+func serveRegions(t *testing.T, start func(name string, args ...string) *served) (eu, us *served) {
 	t.Helper()
 	eu, us = start("eu"), start("us")
 	until(t, func() bool {
@@ -108,6 +112,33 @@ func TestRegionMove(t *testing.T) {
 	lost.fails(t, exitNoAnswer, "no answer from "+eu.addr, "nothing was sent")
 	if list := run(t, "region", "list", "--addr", us.addr).ok(t); !strings.Contains(list, "no answer") {
 		t.Errorf("the list does not say that eu is down:\n%s", list)
+	}
+}
+
+// Regions that share a database have a store each in it, and one stands in for another.
+func TestRegionsOnOneDatabase(t *testing.T) {
+	dsn := pgtest.Shared(t).NewDatabase(t)
+	for _, name := range []string{"eu", "us"} {
+		run(t, "migrate", "up", "--store="+dsn, "--region="+name).ok(t)
+	}
+	start := regions(t)
+	eu, us := start("eu", "--store="+dsn, "--stand-in=us"), start("us", "--store="+dsn)
+	until(t, func() bool {
+		return run(t, "claim", "--addr", eu.addr, "--id", "order-1", "--attempt", "a").code == exitOK
+	})
+	us.stop()
+	until(t, func() bool {
+		return run(t, "claim", "--addr", eu.addr, "--id", "order-2", "--attempt", "a").code == exitOK
+	})
+	us = start("us", "--store="+dsn) // the same store still
+	until(t, func() bool {
+		return run(t, "lookup", "--addr", us.addr, "--id", "order-2").code == exitOK
+	})
+	eu.stop()
+	us.stop()
+	alone := run(t, "serve", "--grpc-addr=127.0.0.1:0", "--admin-addr=", "--store="+dsn, "--region=us")
+	if alone.code != exitUsage || !strings.Contains(alone.stderr, `the store is that of region "us"`) {
+		t.Errorf("served without a topology: %+v", alone)
 	}
 }
 
