@@ -134,7 +134,7 @@ func (r *Region) disputed(ns store.Namespace) string {
 		}
 		theirs := p.said(ns.Name).ns.Placement
 		if theirs.Revision == ns.Placement.Revision && theirs != ns.Placement {
-			return fmt.Sprintf("revision %d of its placement is %q by epoch %d here, and %q by epoch %d in region %s; move the namespace to the region that has its records",
+			return fmt.Sprintf("revision %d of its placement is %q by epoch %d here, and %q by epoch %d in region %s: one of the two stores is not what it was; replace it as one that was lost (idemd region accept)",
 				ns.Placement.Revision, ns.Placement.Rule, ns.Placement.Epoch, theirs.Rule, theirs.Epoch, name)
 		}
 	}
