@@ -3,6 +3,7 @@ package region
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/storetest"
@@ -11,7 +12,9 @@ import (
 // routed makes instances that are asked through the router of eu.
 func routed(rules string, names ...string) storetest.Factory {
 	return func(t testing.TB) *storetest.Instance {
-		w := start(t, rules, names...)
+		w := build(t, rules, names...)
+		w.prepare = func(_ *site, c *Config) { c.pingEvery = 5 * time.Millisecond } // there are hundreds
+		w.startAll()
 		return &storetest.Instance{Backend: everyStore{w.eu().router, w}, Clock: w.clock, AttemptsHidden: len(names) > 1, Unplaced: true}
 	}
 }

@@ -83,7 +83,7 @@ func (p *peer) keep(ctx context.Context, l *link) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(pingInterval):
+		case <-time.After(p.region.config.pingEvery):
 		}
 		bounded, cancel := context.WithDeadline(ctx, answered.Add(maxSilence))
 		err := p.ping(bounded, l)

@@ -1,6 +1,7 @@
 package region
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,6 +51,8 @@ type Config struct {
 	Logger *slog.Logger
 	// Dial connects to another region. Nil: TCP.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
+
+	pingEvery time.Duration // zero: pingInterval
 }
 
 // Region is what one server knows of all regions. Make it with [New]; a server puts its Router
@@ -96,6 +99,7 @@ func New(ctx context.Context, config Config) (*Region, error) {
 	if config.Caller == nil {
 		config.Caller = func(context.Context) string { return "" }
 	}
+	config.pingEvery = cmp.Or(config.pingEvery, pingInterval)
 	if config.Dial == nil {
 		config.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "tcp", addr)

@@ -49,7 +49,42 @@ func (r *Router) CreateNamespace(ctx context.Context, ns store.Namespace) (store
 	if err != nil {
 		return store.Namespace{}, err
 	}
-	return r.placed(ctx, created)
+	placed, err := r.placed(ctx, created)
+	if err != nil {
+		return store.Namespace{}, err
+	}
+	return placed, r.region.awaitHomes(ctx)
+}
+
+// awaitHomes returns once the stores of all regions are homes, so that what was created can be
+// used: when all regions are new, they have come to know each other just now.
+func (r *Region) awaitHomes(ctx context.Context) error {
+	bounded, cancel := context.WithTimeout(ctx, learnTime)
+	defer cancel()
+	for {
+		name := r.noHome()
+		if name == "" {
+			return nil
+		}
+		if sleep(bounded, r.config.pingEvery/10) == nil {
+			continue
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return &store.Error{Sentinel: store.ErrUnavailable, RetryAfter: time.Second, Detail: fmt.Sprintf(
+			"it was created, but the store of region %q is home to no keys yet; create it once more, or see idemd region list", name)}
+	}
+}
+
+// noHome is a region whose store is no home; empty if there is none.
+func (r *Region) noHome() string {
+	for _, name := range r.config.Topology.names() {
+		if _, joined := r.storeOf(name); !joined {
+			return name
+		}
+	}
+	return ""
 }
 
 // placed waits for the first placement of a namespace that all regions have. If they do not
