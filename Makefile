@@ -8,6 +8,9 @@ GOVULNCHECK   := go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
 FUZZTIME ?= 20s
 
+# Tests that wait more than they work. Begun first, they leave the processor to the others.
+SLOW_FIRST := ./store/sqlstore ./region/regiontest
+
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -24,14 +27,14 @@ postgres: ## Install the server binaries of PostgreSQL (Debian's), if there are 
 
 .PHONY: test
 test: postgres ## Run every test
-	go test ./...
+	go test $(SLOW_FIRST) ./...
 	@test -n "$$IDEMD_COCKROACH_DSN" || echo "test: CockroachDB was NOT run: IDEMD_COCKROACH_DSN is not set"
 
 .PHONY: race
 race: postgres ## Run the tests under the race detector, the heavy ones shortened or left out
 	@echo "race: -short: what only repeats for long is shortened or left out, as the race detector makes it many times slower; 'make test' runs all of it. Affected:"
 	@grep -rl --include='*_test.go' 'testing.Short()' .
-	go test -race -short ./...
+	go test -race -short $(SLOW_FIRST) ./...
 
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZTIME (20s), two at once
