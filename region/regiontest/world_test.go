@@ -175,9 +175,17 @@ func (w *world) crowd(perRegion int, namespaces ...string) *crowd {
 	return c
 }
 
-// finish ends the load and judges what its callers were told.
+// finish ends the load, once its callers have been told enough, and judges what they were told.
 func (c *crowd) finish(t *testing.T) {
 	t.Helper()
+	within(t, 20*time.Second, "enough is answered to say anything", func() error {
+		for _, what := range []string{"granted", "in progress", "completed", "recorded", "found"} {
+			if c.history.Count(what) < 5 {
+				return fmt.Errorf("too few answers %q: %s", what, c.history.Summary())
+			}
+		}
+		return nil
+	})
 	c.stop()
 	c.workers.Wait()
 	t.Log(c.history.Summary())
@@ -190,11 +198,6 @@ func (c *crowd) finish(t *testing.T) {
 	}
 	if open := c.load.Open(); len(open) > 0 {
 		t.Errorf("what became of %d calls could not be found out: %q", len(open), open)
-	}
-	for _, what := range []string{"granted", "in progress", "completed", "recorded", "found"} {
-		if c.history.Count(what) < 5 {
-			t.Errorf("too few answers %q to say anything", what)
-		}
 	}
 }
 
@@ -212,9 +215,10 @@ func stress(t *testing.T) time.Duration {
 	return length
 }
 
+// median is the lower of the middle ones: of two, one may have met a busy processor.
 func median(durations []time.Duration) time.Duration {
 	sorted := slices.Sorted(slices.Values(durations))
-	return sorted[len(sorted)/2]
+	return sorted[(len(sorted)-1)/2]
 }
 
 var errNotYet = errors.New("not yet")
