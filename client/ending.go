@@ -4,7 +4,6 @@ import (
 	"errors"
 	"slices"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -128,12 +127,8 @@ func statusOf(err error) *status.Status {
 }
 
 func madeByIdemd(st *status.Status) bool {
-	for _, detail := range st.Details() {
-		if info, ok := detail.(*errdetails.ErrorInfo); ok && info.GetDomain() == storepb.Domain {
-			return true
-		}
-	}
-	return false
+	_, made := storepb.ReasonIn(st)
+	return made
 }
 
 // failureOf is the error that a stored outcome holds; nil if it holds a success.

@@ -2,7 +2,6 @@ package region
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -109,16 +108,13 @@ func (r *Region) know(ns store.Namespace) *known {
 			return k
 		}
 		k.rule, k.dispute = rule, r.disputed(ns)
-	} else {
-		if rule, ok := r.config.Topology.rule(ns.Name); ok {
-			k.proposed = rule.String()
-		}
-		k.hasRecords = r.foundRecords(ns.Name)
-	}
-	if k.placed() {
 		return k
 	}
-	k.problem = cmp.Or(k.dispute, r.missingFor(k))
+	if rule, ok := r.config.Topology.rule(ns.Name); ok {
+		k.proposed = rule.String()
+	}
+	k.hasRecords = r.foundRecords(ns.Name)
+	k.problem = r.missingFor(k)
 	if k.ready = k.problem == ""; k.ready {
 		k.problem = "it is being placed; send it again"
 	}
@@ -127,15 +123,11 @@ func (r *Region) know(ns store.Namespace) *known {
 
 // disputed says who has another placement of the same revision.
 func (r *Region) disputed(ns store.Namespace) string {
-	for _, name := range r.config.Topology.names() {
-		p := r.peers[name]
-		if p == nil {
-			continue
-		}
+	for p := range r.others() {
 		theirs := p.said(ns.Name).ns.Placement
 		if theirs.Revision == ns.Placement.Revision && theirs != ns.Placement {
 			return fmt.Sprintf("revision %d of its placement is %q by epoch %d here, and %q by epoch %d in region %s: one of the two stores is not what it was; replace it as one that was lost (idemd region accept)",
-				ns.Placement.Revision, ns.Placement.Rule, ns.Placement.Epoch, theirs.Rule, theirs.Epoch, name)
+				ns.Placement.Revision, ns.Placement.Rule, ns.Placement.Epoch, theirs.Rule, theirs.Epoch, p.name)
 		}
 	}
 	return ""

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/idemd/idemd/region/placement"
 	"github.com/idemd/idemd/store"
 )
 
@@ -21,15 +22,11 @@ func (r *Region) missingFor(k *known) string {
 	if k.proposed == "" {
 		return "no rule of this region's topology file gives it one; add it to placements, or \"*\", in every region"
 	}
-	for _, name := range r.config.Topology.names() {
-		p := r.peers[name]
-		if p == nil {
-			continue
-		}
+	for p := range r.others() {
 		if !p.hasBeenHeard() {
-			return fmt.Sprintf("region %q has not been heard yet, and all must agree", name)
+			return fmt.Sprintf("region %q has not been heard yet, and all must agree", p.name)
 		}
-		if missing := r.missingIn(name, k, p.said(k.ns.Name)); missing != "" {
+		if missing := r.missingIn(p.name, k, p.said(k.ns.Name)); missing != "" {
 			return missing
 		}
 	}
@@ -67,13 +64,11 @@ func (r *Region) mayAdopt(own store.Namespace, theirs store.Placement) bool {
 
 // onlyHome returns nothing if the region is the only home that the rule gives, else the rule.
 func onlyHome(rule, region string) string {
-	if rule == wordFixed+region {
+	if rule == placement.Fixed(region) {
 		return ""
 	}
 	return rule
 }
-
-const wordFixed = "fixed "
 
 func recordsIn(region, rule string) string {
 	return fmt.Sprintf("region %q has records of it, and by %q keys would live elsewhere; write fixed %s in all topology files, and move it afterwards",

@@ -223,11 +223,9 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // accepted is who accepted this region's store in the place of another, if somebody had to.
 func (r *Region) accepted() (store.PeerStore, bool) {
-	for _, name := range r.config.Topology.names() {
-		if p := r.peers[name]; p != nil {
-			if knows := p.knowsHere(); knows.Reason != "" {
-				return knows, true
-			}
+	for p := range r.others() {
+		if knows := p.knowsHere(); knows.Reason != "" {
+			return knows, true
 		}
 	}
 	return store.PeerStore{}, false
@@ -242,19 +240,15 @@ func (p *peer) knowsHere() store.PeerStore {
 // missingToJoin says why the store is not a home yet; empty if all other regions know it.
 func (r *Region) missingToJoin() string {
 	id := r.member().StoreID
-	for _, name := range r.config.Topology.names() {
-		p := r.peers[name]
-		if p == nil {
-			continue
-		}
+	for p := range r.others() {
 		knows := p.knowsHere().StoreID
 		switch {
 		case p.current.Load() == nil:
-			return fmt.Sprintf("region %q, which must know it, cannot be reached: %s", name, p.why())
+			return fmt.Sprintf("region %q, which must know it, cannot be reached: %s", p.name, p.why())
 		case knows == "":
-			return fmt.Sprintf("region %q has not come to know it yet", name)
+			return fmt.Sprintf("region %q has not come to know it yet", p.name)
 		case knows != id:
-			return fmt.Sprintf("region %q knows the store %s as that of region %q. %s", name, knows, r.config.Name, howToAccept(r.config.Name, id))
+			return fmt.Sprintf("region %q knows the store %s as that of region %q. %s", p.name, knows, r.config.Name, howToAccept(r.config.Name, id))
 		}
 	}
 	return ""

@@ -157,11 +157,9 @@ func (v *move) now() stage {
 }
 
 // arrived reports whether the new home is the home.
-func (v *move) arrived() bool { return v.rule.String() == fixed(v.To) }
+func (v *move) arrived() bool { return v.rule.String() == placement.Fixed(v.To) }
 
 func (v *move) done() bool { return v.now() == atRest && v.arrived() }
-
-func fixed(region string) string { return "fixed " + region }
 
 // step takes the move from one placement to the next.
 func (v *move) step(ctx context.Context) error {
@@ -239,7 +237,7 @@ func (v *move) carry(ctx context.Context) error {
 	v.left = v.sources()
 	next := v.next(store.MoveFlipped)
 	next.Epoch++
-	next.Rule = fixed(v.To)
+	next.Rule = placement.Fixed(v.To)
 	return v.decide(ctx, next)
 }
 

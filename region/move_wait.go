@@ -103,12 +103,5 @@ func (v *move) sleep(ctx context.Context, d time.Duration) error {
 	if v.Sleep != nil {
 		return v.Sleep(ctx, d)
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
+	return sleep(ctx, d)
 }

@@ -12,10 +12,8 @@ func (r *Region) Notice() string {
 	if err := r.atHome(); err != nil {
 		parts = append(parts, err.Error())
 	}
-	for _, name := range r.config.Topology.names() {
-		if p := r.peers[name]; p != nil {
-			parts = append(parts, p.notice()...)
-		}
+	for p := range r.others() {
+		parts = append(parts, p.notice()...)
 	}
 	for _, k := range r.atlas.Load().list {
 		switch {

@@ -15,7 +15,7 @@ type operation[R, A any] struct {
 	validate func(R) error
 	key      func(R) store.Key
 	by       func(R, int64) R // with the epoch
-	perform  func(context.Context, store.Backend, R) (A, error)
+	perform  func(store.Backend, context.Context, R) (A, error)
 	told     func(A, store.Served) A // nil: the answer does not say who answered
 
 	write  func(*pb.ForwardRequest, R)
@@ -28,10 +28,8 @@ var claiming = &operation[store.ClaimRequest, store.ClaimAnswer]{
 	validate: func(r store.ClaimRequest) error { return r.Validate() },
 	key:      func(r store.ClaimRequest) store.Key { return r.Key },
 	by:       func(r store.ClaimRequest, epoch int64) store.ClaimRequest { r.Epoch = epoch; return r },
-	perform: func(ctx context.Context, b store.Backend, r store.ClaimRequest) (store.ClaimAnswer, error) {
-		return b.Claim(ctx, r)
-	},
-	told: func(a store.ClaimAnswer, s store.Served) store.ClaimAnswer { a.Served = s; return a },
+	perform:  store.Backend.Claim,
+	told:     func(a store.ClaimAnswer, s store.Served) store.ClaimAnswer { a.Served = s; return a },
 	write: func(m *pb.ForwardRequest, r store.ClaimRequest) {
 		m.Operation = &pb.ForwardRequest_Claim{Claim: storepb.ClaimRequestToProto(r)}
 	},
@@ -45,18 +43,13 @@ var renewing = &operation[store.RenewRequest, store.RenewAnswer]{
 	validate: func(r store.RenewRequest) error { return r.Validate() },
 	key:      func(r store.RenewRequest) store.Key { return r.Key },
 	by:       func(r store.RenewRequest, epoch int64) store.RenewRequest { r.Epoch = epoch; return r },
-	perform: func(ctx context.Context, b store.Backend, r store.RenewRequest) (store.RenewAnswer, error) {
-		return b.Renew(ctx, r)
-	},
-	told: func(a store.RenewAnswer, s store.Served) store.RenewAnswer { a.Served = s; return a },
+	perform:  store.Backend.Renew,
+	told:     func(a store.RenewAnswer, s store.Served) store.RenewAnswer { a.Served = s; return a },
 	write: func(m *pb.ForwardRequest, r store.RenewRequest) {
 		m.Operation = &pb.ForwardRequest_Renew{Renew: storepb.RenewRequestToProto(r)}
 	},
 	answer: func(m *pb.ForwardResponse) (store.RenewAnswer, error) {
-		if m.GetRenew() == nil {
-			return store.RenewAnswer{}, errNoAnswer
-		}
-		return storepb.RenewAnswerFromProto(m.GetRenew())
+		return answered(m.GetRenew(), storepb.RenewAnswerFromProto)
 	},
 }
 
@@ -65,18 +58,13 @@ var completing = &operation[store.CompleteRequest, store.CompleteAnswer]{
 	validate: func(r store.CompleteRequest) error { return r.Validate() },
 	key:      func(r store.CompleteRequest) store.Key { return r.Key },
 	by:       func(r store.CompleteRequest, epoch int64) store.CompleteRequest { r.Epoch = epoch; return r },
-	perform: func(ctx context.Context, b store.Backend, r store.CompleteRequest) (store.CompleteAnswer, error) {
-		return b.Complete(ctx, r)
-	},
-	told: func(a store.CompleteAnswer, s store.Served) store.CompleteAnswer { a.Served = s; return a },
+	perform:  store.Backend.Complete,
+	told:     func(a store.CompleteAnswer, s store.Served) store.CompleteAnswer { a.Served = s; return a },
 	write: func(m *pb.ForwardRequest, r store.CompleteRequest) {
 		m.Operation = &pb.ForwardRequest_Complete{Complete: storepb.CompleteRequestToProto(r)}
 	},
 	answer: func(m *pb.ForwardResponse) (store.CompleteAnswer, error) {
-		if m.GetComplete() == nil {
-			return store.CompleteAnswer{}, errNoAnswer
-		}
-		return storepb.CompleteAnswerFromProto(m.GetComplete())
+		return answered(m.GetComplete(), storepb.CompleteAnswerFromProto)
 	},
 }
 
@@ -85,18 +73,13 @@ var releasing = &operation[store.ReleaseRequest, store.ReleaseAnswer]{
 	validate: func(r store.ReleaseRequest) error { return r.Validate() },
 	key:      func(r store.ReleaseRequest) store.Key { return r.Key },
 	by:       func(r store.ReleaseRequest, epoch int64) store.ReleaseRequest { r.Epoch = epoch; return r },
-	perform: func(ctx context.Context, b store.Backend, r store.ReleaseRequest) (store.ReleaseAnswer, error) {
-		return b.Release(ctx, r)
-	},
-	told: func(a store.ReleaseAnswer, s store.Served) store.ReleaseAnswer { a.Served = s; return a },
+	perform:  store.Backend.Release,
+	told:     func(a store.ReleaseAnswer, s store.Served) store.ReleaseAnswer { a.Served = s; return a },
 	write: func(m *pb.ForwardRequest, r store.ReleaseRequest) {
 		m.Operation = &pb.ForwardRequest_Release{Release: storepb.ReleaseRequestToProto(r)}
 	},
 	answer: func(m *pb.ForwardResponse) (store.ReleaseAnswer, error) {
-		if m.GetRelease() == nil {
-			return store.ReleaseAnswer{}, errNoAnswer
-		}
-		return storepb.ReleaseAnswerFromProto(m.GetRelease())
+		return answered(m.GetRelease(), storepb.ReleaseAnswerFromProto)
 	},
 }
 
@@ -105,19 +88,22 @@ var lookingUp = &operation[store.LookupRequest, store.LookupAnswer]{
 	validate: func(r store.LookupRequest) error { return r.Validate() },
 	key:      func(r store.LookupRequest) store.Key { return r.Key },
 	by:       func(r store.LookupRequest, epoch int64) store.LookupRequest { r.Epoch = epoch; return r },
-	perform: func(ctx context.Context, b store.Backend, r store.LookupRequest) (store.LookupAnswer, error) {
-		return b.Lookup(ctx, r)
-	},
-	told: func(a store.LookupAnswer, s store.Served) store.LookupAnswer { a.Served = s; return a },
+	perform:  store.Backend.Lookup,
+	told:     func(a store.LookupAnswer, s store.Served) store.LookupAnswer { a.Served = s; return a },
 	write: func(m *pb.ForwardRequest, r store.LookupRequest) {
 		m.Operation = &pb.ForwardRequest_Lookup{Lookup: storepb.LookupRequestToProto(r)}
 	},
 	answer: func(m *pb.ForwardResponse) (store.LookupAnswer, error) {
-		if m.GetLookup() == nil {
-			return store.LookupAnswer{}, errNoAnswer
-		}
-		return storepb.LookupAnswerFromProto(m.GetLookup())
+		return answered(m.GetLookup(), storepb.LookupAnswerFromProto)
 	},
+}
+
+// answered reads an answer that must be there.
+func answered[M, A any](m *M, read func(*M) (A, error)) (answer A, err error) {
+	if m == nil {
+		return answer, errNoAnswer
+	}
+	return read(m)
 }
 
 // errNoAnswer is the error of an answer that is of another operation, or of none.

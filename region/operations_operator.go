@@ -1,8 +1,6 @@
 package region
 
 import (
-	"context"
-
 	pb "github.com/idemd/idemd/proto/idemd/v1"
 	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/storepb"
@@ -13,9 +11,7 @@ var inspecting = &operation[store.Key, store.Inspection]{
 	validate: func(k store.Key) error { return k.Validate() },
 	key:      func(k store.Key) store.Key { return k },
 	by:       func(k store.Key, _ int64) store.Key { return k },
-	perform: func(ctx context.Context, b store.Backend, k store.Key) (store.Inspection, error) {
-		return b.InspectRecord(ctx, k)
-	},
+	perform:  store.Backend.InspectRecord,
 	write: func(m *pb.ForwardRequest, k store.Key) {
 		m.Operation = &pb.ForwardRequest_InspectRecord{InspectRecord: &pb.InspectRecordRequest{Key: storepb.KeyToProto(k)}}
 	},
@@ -29,9 +25,7 @@ var resolving = &operation[store.ResolveRequest, *store.Record]{
 	validate: func(r store.ResolveRequest) error { return r.Validate() },
 	key:      func(r store.ResolveRequest) store.Key { return r.Key },
 	by:       func(r store.ResolveRequest, epoch int64) store.ResolveRequest { r.Epoch = epoch; return r },
-	perform: func(ctx context.Context, b store.Backend, r store.ResolveRequest) (*store.Record, error) {
-		return b.Resolve(ctx, r)
-	},
+	perform:  store.Backend.Resolve,
 	write: func(m *pb.ForwardRequest, r store.ResolveRequest) {
 		m.Operation = &pb.ForwardRequest_Resolve{Resolve: storepb.ResolveRequestToProto(r)}
 	},
@@ -45,9 +39,7 @@ var forcing = &operation[store.ForceReleaseRequest, *store.Record]{
 	validate: func(r store.ForceReleaseRequest) error { return r.Validate() },
 	key:      func(r store.ForceReleaseRequest) store.Key { return r.Key },
 	by:       func(r store.ForceReleaseRequest, epoch int64) store.ForceReleaseRequest { r.Epoch = epoch; return r },
-	perform: func(ctx context.Context, b store.Backend, r store.ForceReleaseRequest) (*store.Record, error) {
-		return b.ForceRelease(ctx, r)
-	},
+	perform:  store.Backend.ForceRelease,
 	write: func(m *pb.ForwardRequest, r store.ForceReleaseRequest) {
 		m.Operation = &pb.ForwardRequest_ForceRelease{ForceRelease: storepb.ForceReleaseRequestToProto(r)}
 	},
@@ -58,17 +50,12 @@ var forcing = &operation[store.ForceReleaseRequest, *store.Record]{
 
 // listing is about a namespace: whoever asks says of which region's records.
 var listing = &operation[store.ListRequest, store.RecordPage]{
-	method: pb.AdminService_ListRecords_FullMethodName,
-	perform: func(ctx context.Context, b store.Backend, r store.ListRequest) (store.RecordPage, error) {
-		return b.ListRecords(ctx, r)
-	},
+	method:  pb.AdminService_ListRecords_FullMethodName,
+	perform: store.Backend.ListRecords,
 	write: func(m *pb.ForwardRequest, r store.ListRequest) {
 		m.Operation = &pb.ForwardRequest_ListRecords{ListRecords: storepb.ListRequestToProto(r)}
 	},
 	answer: func(m *pb.ForwardResponse) (store.RecordPage, error) {
-		if m.GetListRecords() == nil {
-			return store.RecordPage{}, errNoAnswer
-		}
-		return storepb.RecordPageFromProto(m.GetListRecords())
+		return answered(m.GetListRecords(), storepb.RecordPageFromProto)
 	},
 }

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/status"
 
 	"github.com/idemd/idemd/store"
@@ -209,14 +208,6 @@ func (p *peer) failed(ctx context.Context, err error) (ForwardResult, error) {
 // fromIdemd reports whether idemd made the status of an error, and not gRPC or what stands in
 // between.
 func fromIdemd(err error) bool {
-	st, ok := status.FromError(err)
-	if !ok {
-		return false
-	}
-	for _, d := range st.Details() {
-		if info, ok := d.(*errdetails.ErrorInfo); ok && info.GetDomain() == storepb.Domain {
-			return true
-		}
-	}
-	return false
+	_, made := storepb.ReasonIn(status.Convert(err))
+	return made
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"net"
 	"sync"
@@ -153,6 +154,17 @@ func (r *Region) start(ctx context.Context) error {
 	r.wg.Go(r.keepFresh)
 	r.wg.Go(r.keepJoining)
 	return nil
+}
+
+// others are the other regions, by name.
+func (r *Region) others() iter.Seq[*peer] {
+	return func(yield func(*peer) bool) {
+		for _, name := range r.config.Topology.names() {
+			if p := r.peers[name]; p != nil && !yield(p) {
+				return
+			}
+		}
+	}
 }
 
 // tellDifferences says where the topology's rule is not the stored one, which counts.

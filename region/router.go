@@ -129,7 +129,7 @@ func ask[R, A any](ctx context.Context, r *Router, op *operation[R, A], req R, h
 		r.region.config.Observer.StoodIn(home)
 		backend = standIn
 	}
-	answer, err := op.perform(ctx, backend, req)
+	answer, err := op.perform(backend, ctx, req)
 	return tell(op, answer, err, served), err
 }
 

@@ -43,9 +43,7 @@ var importing = &operation[store.ImportRequest, store.ImportAnswer]{
 	validate: func(r store.ImportRequest) error { return r.Validate() },
 	key:      func(r store.ImportRequest) store.Key { return r.Key },
 	by:       func(r store.ImportRequest, epoch int64) store.ImportRequest { r.Epoch = epoch; return r },
-	perform: func(ctx context.Context, b store.Backend, r store.ImportRequest) (store.ImportAnswer, error) {
-		return b.ImportOutcome(ctx, r)
-	},
+	perform:  store.Backend.ImportOutcome,
 	write: func(m *pb.ForwardRequest, r store.ImportRequest) {
 		m.Operation = &pb.ForwardRequest_ImportOutcome{ImportOutcome: storepb.ImportRequestToProto(r)}
 	},

@@ -58,16 +58,16 @@ func (s *service) operated(ctx context.Context, c call, m *pb.ForwardRequest, ou
 	case *pb.ForwardRequest_ListRecords:
 		return c.list(ctx, op.ListRecords, out)
 	case *pb.ForwardRequest_InspectRecord:
-		return serve(ctx, c, inspecting, op.InspectRecord, keyToInspect, func(a store.Inspection) {
+		return serve(ctx, c, inspecting, op.InspectRecord, storepb.InspectRequestFromProto, func(a store.Inspection) {
 			out.Answer = &pb.ForwardResponse_InspectRecord{InspectRecord: storepb.InspectionToProto(a)}
 		})
 	case *pb.ForwardRequest_Resolve:
 		return serve(ctx, c, resolving, op.Resolve, storepb.ResolveRequestFromProto, func(a *store.Record) {
-			out.Answer = &pb.ForwardResponse_Resolve{Resolve: &pb.ResolveResponse{Record: settled(a)}}
+			out.Answer = &pb.ForwardResponse_Resolve{Resolve: &pb.ResolveResponse{Record: storepb.SettledToProto(a)}}
 		})
 	case *pb.ForwardRequest_ForceRelease:
 		return serve(ctx, c, forcing, op.ForceRelease, storepb.ForceReleaseRequestFromProto, func(a *store.Record) {
-			out.Answer = &pb.ForwardResponse_ForceRelease{ForceRelease: &pb.ForceReleaseResponse{Record: settled(a)}}
+			out.Answer = &pb.ForwardResponse_ForceRelease{ForceRelease: &pb.ForceReleaseResponse{Record: storepb.SettledToProto(a)}}
 		})
 	case *pb.ForwardRequest_ImportOutcome:
 		return serve(ctx, c, importing, op.ImportOutcome, storepb.ImportRequestFromProto, func(a store.ImportAnswer) {
@@ -76,14 +76,6 @@ func (s *service) operated(ctx context.Context, c call, m *pb.ForwardRequest, ou
 	}
 	return store.Refuse(store.ErrInvalidArgument, "the operation is missing, or of a kind that is not known here; nothing was done")
 }
-
-func keyToInspect(m *pb.InspectRecordRequest) (store.Key, error) {
-	return storepb.KeyFromProto(m.GetKey()), nil
-}
-
-// settled is a record that was just settled or forced: if it is still in progress, its lease has
-// ended.
-func settled(rec *store.Record) *pb.Record { return storepb.RecordToProto(rec, rec.LeaseEnd) }
 
 // call is one operation that another region sent.
 type call struct {
@@ -116,7 +108,7 @@ func serve[R, A, M any](ctx context.Context, c call, op *operation[R, A], m M, r
 	if op.grants && k.dispute != "" {
 		return disputed(k)
 	}
-	answer, err := op.perform(ctx, c.local, op.by(req, c.epoch))
+	answer, err := op.perform(c.local, ctx, op.by(req, c.epoch))
 	if err == nil {
 		write(answer)
 	}

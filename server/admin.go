@@ -37,7 +37,7 @@ func (s *adminService) ListRecords(ctx context.Context, m *pb.ListRecordsRequest
 
 // InspectRecord implements the AdminService.
 func (s *adminService) InspectRecord(ctx context.Context, m *pb.InspectRecordRequest) (*pb.InspectRecordResponse, error) {
-	key, err := accept(s.metrics, opInspectRecord, m, inspectedKey)
+	key, err := accept(s.metrics, opInspectRecord, m, storepb.InspectRequestFromProto)
 	if err != nil {
 		return nil, err
 	}
@@ -45,40 +45,38 @@ func (s *adminService) InspectRecord(ctx context.Context, m *pb.InspectRecordReq
 	return respond(inspection, err, storepb.InspectionToProto)
 }
 
-func inspectedKey(m *pb.InspectRecordRequest) (store.Key, error) {
-	return storepb.KeyFromProto(m.GetKey()), nil
-}
-
 // Resolve implements the AdminService.
 func (s *adminService) Resolve(ctx context.Context, m *pb.ResolveRequest) (*pb.ResolveResponse, error) {
-	req, err := accept(s.metrics, opResolve, m, func(m *pb.ResolveRequest) (store.ResolveRequest, error) {
-		req, err := storepb.ResolveRequestFromProto(m)
-		req.Actor = actorOf(ctx, req.Actor)
-		return req, err
-	})
+	req, err := accept(s.metrics, opResolve, m, acted(ctx, storepb.ResolveRequestFromProto, func(r *store.ResolveRequest) *string { return &r.Actor }))
 	if err != nil {
 		return nil, err
 	}
 	rec, err := s.backend.Resolve(ctx, req)
 	return respond(rec, err, func(rec *store.Record) *pb.ResolveResponse {
-		return &pb.ResolveResponse{Record: settledToProto(rec)}
+		return &pb.ResolveResponse{Record: storepb.SettledToProto(rec)}
 	})
 }
 
 // ForceRelease implements the AdminService.
 func (s *adminService) ForceRelease(ctx context.Context, m *pb.ForceReleaseRequest) (*pb.ForceReleaseResponse, error) {
-	req, err := accept(s.metrics, opForceRelease, m, func(m *pb.ForceReleaseRequest) (store.ForceReleaseRequest, error) {
-		req, err := storepb.ForceReleaseRequestFromProto(m)
-		req.Actor = actorOf(ctx, req.Actor)
-		return req, err
-	})
+	req, err := accept(s.metrics, opForceRelease, m, acted(ctx, storepb.ForceReleaseRequestFromProto, func(r *store.ForceReleaseRequest) *string { return &r.Actor }))
 	if err != nil {
 		return nil, err
 	}
 	rec, err := s.backend.ForceRelease(ctx, req)
 	return respond(rec, err, func(rec *store.Record) *pb.ForceReleaseResponse {
-		return &pb.ForceReleaseResponse{Record: settledToProto(rec)}
+		return &pb.ForceReleaseResponse{Record: storepb.SettledToProto(rec)}
 	})
+}
+
+// acted reads a request of an operator's, and notes who that is.
+func acted[M, R any](ctx context.Context, read func(M) (R, error), actor func(*R) *string) func(M) (R, error) {
+	return func(m M) (R, error) {
+		req, err := read(m)
+		who := actor(&req)
+		*who = actorOf(ctx, *who)
+		return req, err
+	}
 }
 
 // actorOf is who is noted for what an operator does: the principal and, beside it, whom they say
@@ -96,10 +94,6 @@ func actorOf(ctx context.Context, claimed string) string {
 	}
 	return fmt.Sprintf("%s (%s)", principal, claimed)
 }
-
-// settledToProto returns the message of a record that an operator has just settled or
-// forced: if it is still in progress, its lease has ended.
-func settledToProto(rec *store.Record) *pb.Record { return storepb.RecordToProto(rec, rec.LeaseEnd) }
 
 // CreateNamespace implements the AdminService.
 func (s *adminService) CreateNamespace(ctx context.Context, m *pb.CreateNamespaceRequest) (*pb.CreateNamespaceResponse, error) {

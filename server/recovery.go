@@ -42,11 +42,7 @@ const (
 
 // BeginRecovery implements the AdminService.
 func (s *adminService) BeginRecovery(ctx context.Context, m *pb.BeginRecoveryRequest) (*pb.BeginRecoveryResponse, error) {
-	req, err := accept(s.metrics, opBeginRecovery, m, func(m *pb.BeginRecoveryRequest) (store.BeginRecoveryRequest, error) {
-		req, err := storepb.BeginRecoveryRequestFromProto(m)
-		req.Actor = actorOf(ctx, req.Actor)
-		return req, err
-	})
+	req, err := accept(s.metrics, opBeginRecovery, m, acted(ctx, storepb.BeginRecoveryRequestFromProto, func(r *store.BeginRecoveryRequest) *string { return &r.Actor }))
 	if err != nil {
 		return nil, err
 	}
@@ -71,11 +67,7 @@ func awaitForce(ctx context.Context, begun store.BegunRecovery) error {
 
 // LiftRecovery implements the AdminService.
 func (s *adminService) LiftRecovery(ctx context.Context, m *pb.LiftRecoveryRequest) (*pb.LiftRecoveryResponse, error) {
-	req, err := accept(s.metrics, opLiftRecovery, m, func(m *pb.LiftRecoveryRequest) (store.LiftRecoveryRequest, error) {
-		req, err := storepb.LiftRecoveryRequestFromProto(m)
-		req.Actor = actorOf(ctx, req.Actor)
-		return req, err
-	})
+	req, err := accept(s.metrics, opLiftRecovery, m, acted(ctx, storepb.LiftRecoveryRequestFromProto, func(r *store.LiftRecoveryRequest) *string { return &r.Actor }))
 	if err != nil {
 		return nil, err
 	}
@@ -87,11 +79,7 @@ func (s *adminService) LiftRecovery(ctx context.Context, m *pb.LiftRecoveryReque
 
 // ImportOutcome implements the AdminService.
 func (s *adminService) ImportOutcome(ctx context.Context, m *pb.ImportOutcomeRequest) (*pb.ImportOutcomeResponse, error) {
-	req, err := accept(s.metrics, opImportOutcome, m, func(m *pb.ImportOutcomeRequest) (store.ImportRequest, error) {
-		req, err := storepb.ImportRequestFromProto(m)
-		req.Actor = actorOf(ctx, req.Actor)
-		return req, err
-	})
+	req, err := accept(s.metrics, opImportOutcome, m, acted(ctx, storepb.ImportRequestFromProto, func(r *store.ImportRequest) *string { return &r.Actor }))
 	if err != nil {
 		return nil, err
 	}

@@ -114,17 +114,27 @@ func (s *Server) mayServeAfar() bool {
 	return s.config.AllowInsecure || s.config.Identity.Encrypts() && s.config.Identity.Identifies()
 }
 
-// notices joins what an operator should see to.
+// notices adds what is wrong with the files, if there are any.
 func notices(of func() string, files *identity.Authority) func() string {
 	if files == nil {
 		return of
 	}
+	return JoinNotices(of, files.Notice)
+}
+
+// JoinNotices joins what an operator should see to; nil functions have nothing to say.
+func JoinNotices(of ...func() string) func() string {
 	return func() string {
-		notice := files.Notice()
-		if of == nil {
-			return notice
+		var notices []string
+		for _, notice := range of {
+			if notice == nil {
+				continue
+			}
+			if text := notice(); text != "" {
+				notices = append(notices, text)
+			}
 		}
-		return strings.Trim(of()+"; "+notice, "; ")
+		return strings.Join(notices, "; ")
 	}
 }
 

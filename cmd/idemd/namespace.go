@@ -116,15 +116,18 @@ type namespaceListCmd struct {
 }
 
 // Run is called by kong.
-func (c *namespaceListCmd) Run(s *session) error {
-	return c.call(s, func(ctx context.Context, conn *grpc.ClientConn) error {
+func (c *namespaceListCmd) Run(s *session) error { return c.eachNamespace(s, namespaceText) }
+
+// eachNamespace shows something of every namespace.
+func (f *remoteFlags) eachNamespace(s *session, text func(*page, *idemdv1.Namespace)) error {
+	return f.call(s, func(ctx context.Context, conn *grpc.ClientConn) error {
 		resp, err := idemdv1.NewAdminServiceClient(conn).ListNamespaces(ctx, &idemdv1.ListNamespacesRequest{})
 		if err != nil {
 			return err
 		}
-		return c.show(s, resp, func(p *page) {
+		return f.show(s, resp, func(p *page) {
 			for _, ns := range resp.GetNamespaces() {
-				namespaceText(p, ns)
+				text(p, ns)
 			}
 		})
 	})

@@ -103,19 +103,7 @@ type recoveryStatusCmd struct {
 }
 
 // Run is called by kong.
-func (c *recoveryStatusCmd) Run(s *session) error {
-	return c.call(s, func(ctx context.Context, conn *grpc.ClientConn) error {
-		resp, err := idemdv1.NewAdminServiceClient(conn).ListNamespaces(ctx, &idemdv1.ListNamespacesRequest{})
-		if err != nil {
-			return err
-		}
-		return c.show(s, resp, func(p *page) {
-			for _, ns := range resp.GetNamespaces() {
-				recoveryText(p, ns)
-			}
-		})
-	})
-}
+func (c *recoveryStatusCmd) Run(s *session) error { return c.eachNamespace(s, recoveryText) }
 
 // recoveryText shows the floors of a namespace and what was done about them.
 func recoveryText(p *page, ns *idemdv1.Namespace) {

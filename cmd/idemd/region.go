@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	idemdv1 "github.com/idemd/idemd/proto/idemd/v1"
+	"github.com/idemd/idemd/region/placement"
 )
 
 // regionCmd is about where keys live.
@@ -107,7 +108,7 @@ func moveText(p *idemdv1.Placement) string {
 		return "-"
 	}
 	phase := word(p.GetMovePhase(), "MOVE_PHASE_")
-	if p.GetMovePhase() == idemdv1.MovePhase_MOVE_PHASE_FLIPPED && p.GetRule() != "fixed "+p.GetMoveTo() {
+	if p.GetMovePhase() == idemdv1.MovePhase_MOVE_PHASE_FLIPPED && p.GetRule() != placement.Fixed(p.GetMoveTo()) {
 		phase = "clearing" // before it begins, or when it was abandoned
 	}
 	return fmt.Sprintf("to %s: %s", shown(p.GetMoveTo()), phase)

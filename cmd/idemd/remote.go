@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/stats"
@@ -125,7 +124,7 @@ func (f *remoteFlags) explain(err error, limit time.Duration) error {
 	if err == nil || !isStatus {
 		return err
 	}
-	if reason := reasonOf(st); reason != "" {
+	if reason, _ := storepb.ReasonIn(st); reason != "" {
 		return refusal(reason, st.Message())
 	}
 	switch st.Code() {
@@ -157,16 +156,6 @@ func refusal(reason, message string) error {
 		return fmt.Errorf("%w (--body-omitted, or let an operator raise the namespace's --max-outcome-bytes, to %d at most)", err, store.MaxOutcomeBytes)
 	}
 	return err
-}
-
-// reasonOf returns the reason of a refusal by idemd, or "".
-func reasonOf(st *status.Status) string {
-	for _, detail := range st.Details() {
-		if info, ok := detail.(*errdetails.ErrorInfo); ok && info.GetDomain() == storepb.Domain {
-			return info.GetReason()
-		}
-	}
-	return ""
 }
 
 // show prints a response as the user asked for it: with text, or as JSON.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/idemd/idemd/region"
 	"github.com/idemd/idemd/server"
@@ -82,7 +81,7 @@ func (n *node) join(s *session, c *serveCmd, t *region.Topology, metrics *server
 	if err != nil {
 		return fmt.Errorf("--topology %s: %w", c.Topology, err)
 	}
-	n.region, n.notice = joined, noticesOf(n.notice, joined.Notice)
+	n.region, n.notice = joined, server.JoinNotices(n.notice, joined.Notice)
 	return nil
 }
 
@@ -94,22 +93,6 @@ func (n *node) isAlone(ctx context.Context) error {
 		err = usageError("the store is that of region %q: serve it with --region %s and --topology", m.Region, m.Region)
 	}
 	return err
-}
-
-// noticesOf joins what an operator should see to.
-func noticesOf(of ...func() string) func() string {
-	return func() string {
-		var notices []string
-		for _, notice := range of {
-			if notice == nil {
-				continue
-			}
-			if text := notice(); text != "" {
-				notices = append(notices, text)
-			}
-		}
-		return strings.Join(notices, "; ")
-	}
 }
 
 // leave ends what the server has to do with other regions.

@@ -121,6 +121,9 @@ func parsePrefix(words []string) (Rule, error) {
 	return rule, nil
 }
 
+// Fixed is the rule by which all keys live in one region, in its canonical form.
+func Fixed(region string) string { return wordFixed + " " + region }
+
 // String is the rule in its one canonical form, which ParseRule reads.
 func (r Rule) String() string {
 	switch {
@@ -131,7 +134,7 @@ func (r Rule) String() string {
 		}
 		return strings.Join(append(words, wordOthers+"="+r.rest[0]), " ")
 	case len(r.rest) == 1:
-		return wordFixed + " " + r.rest[0]
+		return Fixed(r.rest[0])
 	case len(r.rest) > 1:
 		return wordSpread + " " + strings.Join(r.rest, " ")
 	}

@@ -180,8 +180,9 @@ func (a *Authority) Stale() map[string]string {
 // be shown to anybody.
 func (a *Authority) Notice() string {
 	var notices []string
+	stale := a.Stale()
 	for _, kind := range []string{"tls", "tokens", "policy"} {
-		if a.Stale()[kind] != "" {
+		if stale[kind] != "" {
 			notices = append(notices, fmt.Sprintf("the %s file is no good, and the one before is in force: see the log", kind))
 		}
 	}

@@ -153,6 +153,11 @@ func ResolveRequestFromProto(m *pb.ResolveRequest) (store.ResolveRequest, error)
 	}, nil
 }
 
+// InspectRequestFromProto returns the key of a message. It cannot fail.
+func InspectRequestFromProto(m *pb.InspectRecordRequest) (store.Key, error) {
+	return KeyFromProto(m.GetKey()), nil
+}
+
 // ForceReleaseRequestToProto returns the message of a request.
 func ForceReleaseRequestToProto(r store.ForceReleaseRequest) *pb.ForceReleaseRequest {
 	return &pb.ForceReleaseRequest{

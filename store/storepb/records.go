@@ -37,6 +37,10 @@ func RecordToProto(rec *store.Record, now time.Time) *pb.Record {
 	}
 }
 
+// SettledToProto returns the message of a record that an operator has just settled or forced:
+// if it is still in progress, its lease has ended.
+func SettledToProto(rec *store.Record) *pb.Record { return RecordToProto(rec, rec.LeaseEnd) }
+
 // RecordFromProto returns the record of a message, or ErrInternal, also if there is no
 // message. Its AttemptID is empty, and so is each of its Ended attempts, which only count.
 func RecordFromProto(m *pb.Record) (*store.Record, error) {

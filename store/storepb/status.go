@@ -105,6 +105,17 @@ func sentinelOf(table map[codes.Code]error, code codes.Code) error {
 	return store.ErrInternal
 }
 
+// ReasonIn returns the reason in a status, and whether idemd made the status: gRPC and what
+// stands in between make some too.
+func ReasonIn(st *status.Status) (reason string, made bool) {
+	for _, d := range st.Details() {
+		if info, ok := d.(*errdetails.ErrorInfo); ok && info.GetDomain() == Domain {
+			return info.GetReason(), true
+		}
+	}
+	return "", false
+}
+
 // details reads the reason and the hint out of a status. The reason is empty if idemd
 // did not make the status.
 func details(st *status.Status) (reason string, retryAfter time.Duration) {
