@@ -61,8 +61,9 @@ var (
 )
 
 // Renew implements [store.Store].
-func (s *Store) Renew(ctx context.Context, req store.RenewRequest) (answer store.RenewAnswer, err error) {
-	err = s.onKey(ctx, req.Key, req.Validate(), func(t *task, ns *store.Namespace) error {
+func (s *Store) Renew(ctx context.Context, req store.RenewRequest) (store.RenewAnswer, error) {
+	var answer store.RenewAnswer // not the result: a write may go on after its caller gave up
+	err := s.onKey(ctx, req.Key, req.Validate(), func(t *task, ns *store.Namespace) error {
 		t.decide = func(old *store.Record, now, _ time.Time) (change store.Change, err error) {
 			answer, change, err = store.DecideRenew(old, ns, req, now)
 			return change, err
@@ -84,8 +85,9 @@ func (s *Store) Renew(ctx context.Context, req store.RenewRequest) (answer store
 }
 
 // Complete implements [store.Store].
-func (s *Store) Complete(ctx context.Context, req store.CompleteRequest) (answer store.CompleteAnswer, err error) {
-	err = s.onKey(ctx, req.Key, req.Validate(), func(t *task, ns *store.Namespace) error {
+func (s *Store) Complete(ctx context.Context, req store.CompleteRequest) (store.CompleteAnswer, error) {
+	var answer store.CompleteAnswer // not the result: a write may go on after its caller gave up
+	err := s.onKey(ctx, req.Key, req.Validate(), func(t *task, ns *store.Namespace) error {
 		t.decide = func(old *store.Record, now, _ time.Time) (change store.Change, err error) {
 			answer, change, err = store.DecideComplete(old, ns, req, now)
 			return change, err
@@ -109,8 +111,9 @@ func (s *Store) Complete(ctx context.Context, req store.CompleteRequest) (answer
 }
 
 // Release implements [store.Store].
-func (s *Store) Release(ctx context.Context, req store.ReleaseRequest) (answer store.ReleaseAnswer, err error) {
-	err = s.onKey(ctx, req.Key, req.Validate(), func(t *task, ns *store.Namespace) error {
+func (s *Store) Release(ctx context.Context, req store.ReleaseRequest) (store.ReleaseAnswer, error) {
+	var answer store.ReleaseAnswer // not the result: a write may go on after its caller gave up
+	err := s.onKey(ctx, req.Key, req.Validate(), func(t *task, ns *store.Namespace) error {
 		t.decide = func(old *store.Record, now, _ time.Time) (change store.Change, err error) {
 			answer, change, err = store.DecideRelease(old, ns, req, now)
 			return change, err
@@ -130,8 +133,9 @@ func (s *Store) Release(ctx context.Context, req store.ReleaseRequest) (answer s
 }
 
 // Lookup implements [store.Store].
-func (s *Store) Lookup(ctx context.Context, req store.LookupRequest) (answer store.LookupAnswer, err error) {
-	err = s.onKey(ctx, req.Key, req.Validate(), func(t *task, ns *store.Namespace) error {
+func (s *Store) Lookup(ctx context.Context, req store.LookupRequest) (store.LookupAnswer, error) {
+	var answer store.LookupAnswer // not the result: a write may go on after its caller gave up
+	err := s.onKey(ctx, req.Key, req.Validate(), func(t *task, ns *store.Namespace) error {
 		t.reads = true
 		t.decide = func(old *store.Record, now, _ time.Time) (change store.Change, err error) {
 			answer, err = store.DecideLookup(old, ns, req, now)
