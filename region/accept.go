@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	pb "github.com/idemd/idemd/proto/idemd/v1"
 	"github.com/idemd/idemd/store"
@@ -80,7 +79,7 @@ func (p *peer) shownStore() string {
 
 // AcceptPeerStore implements the PeerService.
 func (s *service) AcceptPeerStore(ctx context.Context, m *pb.AcceptPeerStoreRequest) (*pb.AcceptPeerStoreResponse, error) {
-	_, err := s.believed(ctx, m.GetRegion(), m.GetFromRegion(), m.GetFromStoreId())
+	_, err := s.believed(ctx, m)
 	if err == nil {
 		err = s.authorize(ctx, m.GetCaller(), pb.AdminService_AcceptStore_FullMethodName, "")
 	}
@@ -92,20 +91,4 @@ func (s *service) AcceptPeerStore(ctx context.Context, m *pb.AcceptPeerStoreRequ
 		return nil, wire(err)
 	}
 	return &pb.AcceptPeerStoreResponse{}, nil
-}
-
-// believed is the region that asks, if it has the store that is known.
-func (s *service) believed(ctx context.Context, region, from, storeID string) (*peer, error) {
-	p, err := s.asker(ctx, region, from)
-	if err != nil {
-		return nil, err
-	}
-	known := s.region.member().Peers[from].StoreID
-	if known == "" || known == storeID {
-		return p, nil
-	}
-	return nil, &store.Error{
-		Sentinel: store.ErrUnavailable, RetryAfter: time.Second,
-		Detail: fmt.Sprintf("region %q does not believe who asks as region %q: %v", s.region.config.Name, from, &stranger{region: from, known: known, shown: storeID}),
-	}
 }

@@ -42,7 +42,7 @@ func (p *remoteParty) Place(ctx context.Context, namespace string, next store.Pl
 	var resp *pb.PlaceNamespaceResponse
 	err := p.ask(ctx, func(ctx context.Context, peer pb.PeerServiceClient) (err error) {
 		resp, err = peer.PlaceNamespace(ctx, &pb.PlaceNamespaceRequest{
-			Region: p.region, Caller: p.caller, Namespace: namespace, Placement: storepb.PlacementToProto(next),
+			Region: p.region, FromRegion: p.here, FromStoreId: p.storeID, Caller: p.caller, Namespace: namespace, Placement: storepb.PlacementToProto(next),
 		})
 		return err
 	})
@@ -75,7 +75,7 @@ func (p *remoteParty) Export(ctx context.Context, namespace string, revision int
 	var resp *pb.ExportRecordsResponse
 	err := p.ask(ctx, func(ctx context.Context, peer pb.PeerServiceClient) (err error) {
 		resp, err = peer.ExportRecords(ctx, &pb.ExportRecordsRequest{
-			Region: p.region, Caller: p.caller, Namespace: namespace, Revision: revision, PageToken: pageToken,
+			Region: p.region, FromRegion: p.here, FromStoreId: p.storeID, Caller: p.caller, Namespace: namespace, Revision: revision, PageToken: pageToken,
 		})
 		return err
 	})
@@ -98,7 +98,7 @@ func (p *remoteParty) Forget(ctx context.Context, namespace string, revision int
 	var resp *pb.ForgetRecordsResponse
 	err := p.ask(ctx, func(ctx context.Context, peer pb.PeerServiceClient) (err error) {
 		resp, err = peer.ForgetRecords(ctx, &pb.ForgetRecordsRequest{
-			Region: p.region, Caller: p.caller, Namespace: namespace, Revision: revision,
+			Region: p.region, FromRegion: p.here, FromStoreId: p.storeID, Caller: p.caller, Namespace: namespace, Revision: revision,
 		})
 		return err
 	})

@@ -8,18 +8,21 @@ import (
 	"github.com/idemd/idemd/store/storepb"
 )
 
-// movesNamespace checks that a step of a move is meant for this region, and that the one who
-// moves may do that.
-func (s *service) movesNamespace(ctx context.Context, region, caller, namespace string) (*localParty, error) {
-	if err := s.meant(region); err != nil {
+// movesNamespace checks who asks for a step of a move, and that the one in whose name may do that.
+func (s *service) movesNamespace(ctx context.Context, m interface {
+	asking
+	GetCaller() string
+	GetNamespace() string
+}) (*localParty, error) {
+	if _, err := s.believed(ctx, m); err != nil {
 		return nil, err
 	}
-	return &localParty{&movedStore{s.local, s.region}}, s.authorize(ctx, caller, pb.AdminService_MoveNamespace_FullMethodName, namespace)
+	return &localParty{&movedStore{s.local, s.region}}, s.authorize(ctx, m.GetCaller(), pb.AdminService_MoveNamespace_FullMethodName, m.GetNamespace())
 }
 
 // PlaceNamespace implements the PeerService.
 func (s *service) PlaceNamespace(ctx context.Context, m *pb.PlaceNamespaceRequest) (*pb.PlaceNamespaceResponse, error) {
-	here, err := s.movesNamespace(ctx, m.GetRegion(), m.GetCaller(), m.GetNamespace())
+	here, err := s.movesNamespace(ctx, m)
 	var p store.Placement
 	if err == nil {
 		p, err = storepb.PlacementFromProto(m.GetPlacement())
@@ -36,7 +39,7 @@ func (s *service) PlaceNamespace(ctx context.Context, m *pb.PlaceNamespaceReques
 
 // ExportRecords implements the PeerService.
 func (s *service) ExportRecords(ctx context.Context, m *pb.ExportRecordsRequest) (*pb.ExportRecordsResponse, error) {
-	here, err := s.movesNamespace(ctx, m.GetRegion(), m.GetCaller(), m.GetNamespace())
+	here, err := s.movesNamespace(ctx, m)
 	var page Exported
 	if err == nil {
 		page, err = here.Export(ctx, m.GetNamespace(), m.GetRevision(), m.GetPageToken())
@@ -53,7 +56,7 @@ func (s *service) ExportRecords(ctx context.Context, m *pb.ExportRecordsRequest)
 
 // ForgetRecords implements the PeerService.
 func (s *service) ForgetRecords(ctx context.Context, m *pb.ForgetRecordsRequest) (*pb.ForgetRecordsResponse, error) {
-	here, err := s.movesNamespace(ctx, m.GetRegion(), m.GetCaller(), m.GetNamespace())
+	here, err := s.movesNamespace(ctx, m)
 	var more bool
 	if err == nil {
 		more, err = here.Forget(ctx, m.GetNamespace(), m.GetRevision())

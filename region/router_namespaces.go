@@ -130,7 +130,8 @@ func (r *Region) listenToAll(ctx context.Context) error {
 // put has another region create or update a namespace.
 func (p *peer) put(ctx context.Context, l *link, ns store.Namespace, update bool) error {
 	_, err := l.client.PutNamespace(ctx, &pb.PutNamespaceRequest{
-		Region: p.name, Caller: p.region.config.Caller(ctx), Namespace: storepb.NamespaceToProto(ns), Update: update,
+		Region: p.name, FromRegion: p.region.config.Name, FromStoreId: p.region.member().StoreID, Caller: p.region.config.Caller(ctx),
+		Namespace: storepb.NamespaceToProto(ns), Update: update,
 	})
 	if err != nil {
 		_, err = p.failed(ctx, err)

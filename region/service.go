@@ -3,6 +3,7 @@ package region
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -36,12 +37,19 @@ func (s *service) meant(region string) error {
 		"this is region %q, and region %q is meant; in the asking region's topology file %q has the address of %q", own, region, region, own))
 }
 
+// asking is a request of another region.
+type asking interface {
+	GetRegion() string
+	GetFromRegion() string
+	GetFromStoreId() string
+}
+
 // asker is the region that asks, which must be another one that is known here.
-func (s *service) asker(ctx context.Context, region, from string) (*peer, error) {
-	if err := s.meant(region); err != nil {
+func (s *service) asker(ctx context.Context, m asking) (*peer, error) {
+	if err := s.meant(m.GetRegion()); err != nil {
 		return nil, err
 	}
-	own := s.region.config.Name
+	own, from := s.region.config.Name, m.GetFromRegion()
 	p := s.region.peers[from]
 	switch {
 	case from == own:
@@ -55,10 +63,26 @@ func (s *service) asker(ctx context.Context, region, from string) (*peer, error)
 	return p, nil
 }
 
+// believed is the region that asks, if it has the store that is known.
+func (s *service) believed(ctx context.Context, m asking) (*peer, error) {
+	p, err := s.asker(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	known, shown := s.region.member().Peers[p.name].StoreID, m.GetFromStoreId()
+	if known == "" || known == shown {
+		return p, nil
+	}
+	return nil, &store.Error{
+		Sentinel: store.ErrUnavailable, RetryAfter: time.Second,
+		Detail: fmt.Sprintf("region %q does not believe who asks as region %q: %v", s.region.config.Name, p.name, &stranger{region: p.name, known: known, shown: shown}),
+	}
+}
+
 // Ping implements the PeerService. A region with another store than the one that is known is told
 // which that is.
 func (s *service) Ping(ctx context.Context, m *pb.PingRequest) (*pb.PingResponse, error) {
-	if _, err := s.asker(ctx, m.GetRegion(), m.GetFromRegion()); err != nil {
+	if _, err := s.asker(ctx, m); err != nil {
 		return nil, wire(err)
 	}
 	own := s.region.member()
@@ -73,7 +97,7 @@ func (s *service) Ping(ctx context.Context, m *pb.PingRequest) (*pb.PingResponse
 // GetPlacements implements the PeerService. The answer may be what a first placement is made by:
 // what is not in force is looked at anew, and the asker asked for what it has placed.
 func (s *service) GetPlacements(ctx context.Context, m *pb.GetPlacementsRequest) (*pb.GetPlacementsResponse, error) {
-	from, err := s.believed(ctx, m.GetRegion(), m.GetFromRegion(), m.GetFromStoreId())
+	from, err := s.believed(ctx, m)
 	if err != nil {
 		return nil, wire(err)
 	}
@@ -90,7 +114,7 @@ func (s *service) GetPlacements(ctx context.Context, m *pb.GetPlacementsRequest)
 
 // PutNamespace implements the PeerService.
 func (s *service) PutNamespace(ctx context.Context, m *pb.PutNamespaceRequest) (*pb.PutNamespaceResponse, error) {
-	if err := s.meant(m.GetRegion()); err != nil {
+	if _, err := s.believed(ctx, m); err != nil {
 		return nil, wire(err)
 	}
 	ns, err := storepb.NamespaceFromProto(m.GetNamespace())

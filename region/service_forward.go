@@ -11,7 +11,7 @@ import (
 
 // Forward implements the PeerService.
 func (s *service) Forward(ctx context.Context, m *pb.ForwardRequest) (*pb.ForwardResponse, error) {
-	from, err := s.believed(ctx, m.GetRegion(), m.GetFromRegion(), m.GetFromStoreId())
+	from, err := s.believed(ctx, m)
 	if err == nil {
 		var response *pb.ForwardResponse
 		if response, err = s.forwarded(ctx, from, m); err == nil {

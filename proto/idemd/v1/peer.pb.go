@@ -830,7 +830,9 @@ type PutNamespaceRequest struct {
 	Caller    string                 `protobuf:"bytes,2,opt,name=caller,proto3" json:"caller,omitempty"`
 	Namespace *Namespace             `protobuf:"bytes,3,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	// It exists, and is updated. Else it is created.
-	Update        bool `protobuf:"varint,4,opt,name=update,proto3" json:"update,omitempty"`
+	Update        bool   `protobuf:"varint,4,opt,name=update,proto3" json:"update,omitempty"`
+	FromRegion    string `protobuf:"bytes,5,opt,name=from_region,json=fromRegion,proto3" json:"from_region,omitempty"`
+	FromStoreId   string `protobuf:"bytes,6,opt,name=from_store_id,json=fromStoreId,proto3" json:"from_store_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -893,6 +895,20 @@ func (x *PutNamespaceRequest) GetUpdate() bool {
 	return false
 }
 
+func (x *PutNamespaceRequest) GetFromRegion() string {
+	if x != nil {
+		return x.FromRegion
+	}
+	return ""
+}
+
+func (x *PutNamespaceRequest) GetFromStoreId() string {
+	if x != nil {
+		return x.FromStoreId
+	}
+	return ""
+}
+
 type PutNamespaceResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Namespace     *Namespace             `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
@@ -943,6 +959,8 @@ type PlaceNamespaceRequest struct {
 	Caller        string                 `protobuf:"bytes,2,opt,name=caller,proto3" json:"caller,omitempty"`
 	Namespace     string                 `protobuf:"bytes,3,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Placement     *Placement             `protobuf:"bytes,4,opt,name=placement,proto3" json:"placement,omitempty"`
+	FromRegion    string                 `protobuf:"bytes,5,opt,name=from_region,json=fromRegion,proto3" json:"from_region,omitempty"`
+	FromStoreId   string                 `protobuf:"bytes,6,opt,name=from_store_id,json=fromStoreId,proto3" json:"from_store_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1003,6 +1021,20 @@ func (x *PlaceNamespaceRequest) GetPlacement() *Placement {
 		return x.Placement
 	}
 	return nil
+}
+
+func (x *PlaceNamespaceRequest) GetFromRegion() string {
+	if x != nil {
+		return x.FromRegion
+	}
+	return ""
+}
+
+func (x *PlaceNamespaceRequest) GetFromStoreId() string {
+	if x != nil {
+		return x.FromStoreId
+	}
+	return ""
 }
 
 type PlaceNamespaceResponse struct {
@@ -1075,6 +1107,8 @@ type ExportRecordsRequest struct {
 	// At which it must be sealed.
 	Revision      int64  `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
 	PageToken     string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	FromRegion    string `protobuf:"bytes,6,opt,name=from_region,json=fromRegion,proto3" json:"from_region,omitempty"`
+	FromStoreId   string `protobuf:"bytes,7,opt,name=from_store_id,json=fromStoreId,proto3" json:"from_store_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1140,6 +1174,20 @@ func (x *ExportRecordsRequest) GetRevision() int64 {
 func (x *ExportRecordsRequest) GetPageToken() string {
 	if x != nil {
 		return x.PageToken
+	}
+	return ""
+}
+
+func (x *ExportRecordsRequest) GetFromRegion() string {
+	if x != nil {
+		return x.FromRegion
+	}
+	return ""
+}
+
+func (x *ExportRecordsRequest) GetFromStoreId() string {
+	if x != nil {
+		return x.FromStoreId
 	}
 	return ""
 }
@@ -1271,6 +1319,8 @@ type ForgetRecordsRequest struct {
 	Caller        string                 `protobuf:"bytes,2,opt,name=caller,proto3" json:"caller,omitempty"`
 	Namespace     string                 `protobuf:"bytes,3,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Revision      int64                  `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
+	FromRegion    string                 `protobuf:"bytes,5,opt,name=from_region,json=fromRegion,proto3" json:"from_region,omitempty"`
+	FromStoreId   string                 `protobuf:"bytes,6,opt,name=from_store_id,json=fromStoreId,proto3" json:"from_store_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1331,6 +1381,20 @@ func (x *ForgetRecordsRequest) GetRevision() int64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *ForgetRecordsRequest) GetFromRegion() string {
+	if x != nil {
+		return x.FromRegion
+	}
+	return ""
+}
+
+func (x *ForgetRecordsRequest) GetFromStoreId() string {
+	if x != nil {
+		return x.FromStoreId
+	}
+	return ""
 }
 
 type ForgetRecordsResponse struct {
@@ -1555,30 +1619,39 @@ const file_idemd_v1_peer_proto_rawDesc = "" +
 	"\tnamespace\x18\x01 \x01(\v2\x13.idemd.v1.NamespaceR\tnamespace\x12#\n" +
 	"\rproposed_rule\x18\x02 \x01(\tR\fproposedRule\x12\x1f\n" +
 	"\vhas_records\x18\x03 \x01(\bR\n" +
-	"hasRecords\"\x90\x01\n" +
+	"hasRecords\"\xd5\x01\n" +
 	"\x13PutNamespaceRequest\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x16\n" +
 	"\x06caller\x18\x02 \x01(\tR\x06caller\x121\n" +
 	"\tnamespace\x18\x03 \x01(\v2\x13.idemd.v1.NamespaceR\tnamespace\x12\x16\n" +
-	"\x06update\x18\x04 \x01(\bR\x06update\"I\n" +
+	"\x06update\x18\x04 \x01(\bR\x06update\x12\x1f\n" +
+	"\vfrom_region\x18\x05 \x01(\tR\n" +
+	"fromRegion\x12\"\n" +
+	"\rfrom_store_id\x18\x06 \x01(\tR\vfromStoreId\"I\n" +
 	"\x14PutNamespaceResponse\x121\n" +
-	"\tnamespace\x18\x01 \x01(\v2\x13.idemd.v1.NamespaceR\tnamespace\"\x98\x01\n" +
+	"\tnamespace\x18\x01 \x01(\v2\x13.idemd.v1.NamespaceR\tnamespace\"\xdd\x01\n" +
 	"\x15PlaceNamespaceRequest\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x16\n" +
 	"\x06caller\x18\x02 \x01(\tR\x06caller\x12\x1c\n" +
 	"\tnamespace\x18\x03 \x01(\tR\tnamespace\x121\n" +
-	"\tplacement\x18\x04 \x01(\v2\x13.idemd.v1.PlacementR\tplacement\"\xb0\x01\n" +
+	"\tplacement\x18\x04 \x01(\v2\x13.idemd.v1.PlacementR\tplacement\x12\x1f\n" +
+	"\vfrom_region\x18\x05 \x01(\tR\n" +
+	"fromRegion\x12\"\n" +
+	"\rfrom_store_id\x18\x06 \x01(\tR\vfromStoreId\"\xb0\x01\n" +
 	"\x16PlaceNamespaceResponse\x121\n" +
 	"\tnamespace\x18\x01 \x01(\v2\x13.idemd.v1.NamespaceR\tnamespace\x12,\n" +
 	"\x03now\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x03now\x125\n" +
-	"\bin_force\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\ainForce\"\x9f\x01\n" +
+	"\bin_force\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\ainForce\"\xe4\x01\n" +
 	"\x14ExportRecordsRequest\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x16\n" +
 	"\x06caller\x18\x02 \x01(\tR\x06caller\x12\x1c\n" +
 	"\tnamespace\x18\x03 \x01(\tR\tnamespace\x12\x1a\n" +
 	"\brevision\x18\x04 \x01(\x03R\brevision\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x05 \x01(\tR\tpageToken\"p\n" +
+	"page_token\x18\x05 \x01(\tR\tpageToken\x12\x1f\n" +
+	"\vfrom_region\x18\x06 \x01(\tR\n" +
+	"fromRegion\x12\"\n" +
+	"\rfrom_store_id\x18\a \x01(\tR\vfromStoreId\"p\n" +
 	"\x15ExportRecordsResponse\x12/\n" +
 	"\arecords\x18\x01 \x03(\v2\x15.idemd.v1.MovedRecordR\arecords\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xab\x01\n" +
@@ -1587,12 +1660,15 @@ const file_idemd_v1_peer_proto_rawDesc = "" +
 	"\n" +
 	"attempt_id\x18\x02 \x01(\fR\tattemptId\x12*\n" +
 	"\x11ended_attempt_ids\x18\x03 \x03(\fR\x0fendedAttemptIds\x12'\n" +
-	"\x06events\x18\x04 \x03(\v2\x0f.idemd.v1.EventR\x06events\"\x80\x01\n" +
+	"\x06events\x18\x04 \x03(\v2\x0f.idemd.v1.EventR\x06events\"\xc5\x01\n" +
 	"\x14ForgetRecordsRequest\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x16\n" +
 	"\x06caller\x18\x02 \x01(\tR\x06caller\x12\x1c\n" +
 	"\tnamespace\x18\x03 \x01(\tR\tnamespace\x12\x1a\n" +
-	"\brevision\x18\x04 \x01(\x03R\brevision\"+\n" +
+	"\brevision\x18\x04 \x01(\x03R\brevision\x12\x1f\n" +
+	"\vfrom_region\x18\x05 \x01(\tR\n" +
+	"fromRegion\x12\"\n" +
+	"\rfrom_store_id\x18\x06 \x01(\tR\vfromStoreId\"+\n" +
 	"\x15ForgetRecordsResponse\x12\x12\n" +
 	"\x04more\x18\x01 \x01(\bR\x04more\"\xc3\x01\n" +
 	"\x16AcceptPeerStoreRequest\x12\x16\n" +

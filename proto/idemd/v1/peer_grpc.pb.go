@@ -36,7 +36,9 @@ const (
 // PeerService is spoken from region to region. It stands over the region's own store: what
 // comes in by it is never sent on, so that no loop can form.
 //
-// Every request names the region that it is meant for. Another one answers WRONG_REGION.
+// Every request names the region that it is meant for. Another one answers WRONG_REGION. It also
+// says which region asks, with the id of its store: one whose principal or store is not that of
+// the region is refused.
 type PeerServiceClient interface {
 	// Ping says that the region is there, and what it knows. It is asked all the time.
 	Ping(ctx context.Context, in *PingRequest, opts ...grpc.CallOption) (*PingResponse, error)
@@ -152,7 +154,9 @@ func (c *peerServiceClient) AcceptPeerStore(ctx context.Context, in *AcceptPeerS
 // PeerService is spoken from region to region. It stands over the region's own store: what
 // comes in by it is never sent on, so that no loop can form.
 //
-// Every request names the region that it is meant for. Another one answers WRONG_REGION.
+// Every request names the region that it is meant for. Another one answers WRONG_REGION. It also
+// says which region asks, with the id of its store: one whose principal or store is not that of
+// the region is refused.
 type PeerServiceServer interface {
 	// Ping says that the region is there, and what it knows. It is asked all the time.
 	Ping(context.Context, *PingRequest) (*PingResponse, error)
