@@ -98,7 +98,7 @@ func backups(db *pebblestore.Store, root *string) server.BackupFunc {
 // restoredFlags say that a data directory was restored.
 type restoredFlags struct {
 	BackupRoot   *string `placeholder:"DIR" help:"Where operators' backups are put, each in a directory of its own (nowhere)."`
-	RestoredFrom string  `env:"-" placeholder:"RFC3339|backup" help:"The data directory was restored from the backup of this time, or from whichever it is: refuse keys that it may have forgotten."`
+	RestoredFrom string  `env:"-" placeholder:"RFC3339|backup" help:"For the first start only: the data directory was restored from the backup of this time, or from whichever it is. Keys that it may have forgotten are refused."`
 }
 
 // apply sets the options of the store.

@@ -160,21 +160,53 @@ func TestBackupOpensOnlyAsRestored(t *testing.T) {
 	check(again)
 	mustClose(t, again)
 
-	// Who leaves the flag where it is does no harm; who says it of a store that never was a
-	// backup, or of another one, is wrong about something.
-	same, err := pebblestore.Open(backupDir, opts)
-	if err != nil {
-		t.Fatalf("said to be restored again: %v", err)
-	}
-	check(same)
-	mustClose(t, same)
-	opts.RestoredFrom = at.Add(-time.Second)
-	if _, err := pebblestore.Open(backupDir, opts); !errors.Is(err, pebblestore.ErrBackup) {
-		t.Errorf("said to be restored from another: %v", err)
+	// It is for one start: a directory that says no more that it is a backup may be another
+	// copy than the one whose recovery it tells of.
+	for what, opts := range map[string]pebblestore.Options{
+		"from it":      {Restored: true, RestoredFrom: at},
+		"from another": {Restored: true, RestoredFrom: at.Add(-time.Second)},
+		"from any":     {Restored: true},
+	} {
+		opts.FS, opts.Source = disk, clock
+		begun := "the recovery of the backup of 2026-01-01T00:00:01Z began at 2026-01-01T00:00:11Z"
+		if _, err := pebblestore.Open(backupDir, opts); !errors.Is(err, pebblestore.ErrNoBackup) || !strings.Contains(fmt.Sprint(err), begun) {
+			t.Errorf("said to be restored again, %s: %v, want one that says %q", what, err, begun)
+		}
 	}
 	opts.RestoredFrom = time.Time{}
-	if _, err := pebblestore.Open(dataDir, opts); !errors.Is(err, pebblestore.ErrBackup) {
+	if _, err := pebblestore.Open(dataDir, opts); !errors.Is(err, pebblestore.ErrNoBackup) || !strings.Contains(fmt.Sprint(err), "idemd recovery begin") {
 		t.Errorf("the original, said to be restored: %v", err)
+	}
+}
+
+// A copy of a restored store, which was put in its place later, is not taken for the backup that
+// was restored.
+func TestCopyOfARestoredStore(t *testing.T) {
+	c := crashingBackup(t)
+	s := mustRestore(t, c.disk, c.clock)
+	for name := range namespacesOf(t, s) {
+		if _, err := s.LiftRecovery(t.Context(), store.LiftRecoveryRequest{Namespace: name, Reason: "all settled"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustClose(t, s)
+	kept := c.disk.CrashClone(vfs.CrashCloneCfg{})
+	if s, err := openBackup(kept, c.clock, true); !errors.Is(err, pebblestore.ErrNoBackup) {
+		t.Errorf("said to be restored: %v", err)
+		if err == nil {
+			mustClose(t, s)
+		}
+	}
+	s, err := openBackup(kept, c.clock, false) // as idemd recovery begin does
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mustClose(t, s)
+	if _, err := s.BeginRecovery(t.Context(), store.BeginRecoveryRequest{CompleteUntil: c.clock.Wall(), Reason: "a copy"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Claim(t.Context(), lostClaim); !errors.Is(err, store.ErrUnknownHistory) {
+		t.Errorf("a key that may be lost: %v", err)
 	}
 }
 
@@ -349,11 +381,19 @@ func (h *history) observeCall(req any, answer string) {
 var lostClaim = store.ClaimRequest{Key: store.Key{Namespace: "week", ID: "lost"}, AttemptID: "one"}
 
 // checkFloors opens what a crash has left and checks that nothing is granted that was
-// forgotten. Said to be restored or not, it opens or is refused as a backup.
+// forgotten. A backup opens if it is said to be restored, and a store if it is not.
 func checkFloors(t *testing.T, c crash, restored bool) {
 	t.Helper()
+	at, err := pebblestore.BackupTime(c.fs, backupDir)
+	if err != nil {
+		t.Errorf("%s: %v", c.where, err)
+		return
+	}
 	s, err := openBackup(c.fs, clockAt(c.wall), restored)
-	if !restored && errors.Is(err, pebblestore.ErrBackup) {
+	if refusal := map[bool]error{false: pebblestore.ErrBackup, true: pebblestore.ErrNoBackup}[restored]; restored == at.IsZero() {
+		if !errors.Is(err, refusal) {
+			t.Errorf("%s: open, said to be restored %t: %v, want %v", c.where, restored, err, refusal)
+		}
 		return
 	}
 	if err != nil {
@@ -440,7 +480,7 @@ func TestCrashesDuringBackup(t *testing.T) {
 				t.Errorf("%s: a key is not in the backup: %v", crash.where, err)
 			}
 			mustClose(t, restored)
-		case errors.Is(err, pebblestore.ErrBackup):
+		case errors.Is(err, pebblestore.ErrNoBackup):
 			unfinished++
 		default:
 			t.Errorf("%s: %v", crash.where, err)

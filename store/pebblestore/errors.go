@@ -26,6 +26,9 @@ var (
 	// ErrBackup: the directory is a backup, and it was not said that it is restored, or it
 	// cannot be. Nothing was touched. See [Options.Restored].
 	ErrBackup = errors.New("directory is a backup")
+	// ErrNoBackup: it was said that the directory is a restored backup, and it is none, or is none
+	// any more.
+	ErrNoBackup = errors.New("directory is no backup")
 	// ErrLocked: another process, or another Store in this one, has the directory open.
 	ErrLocked = errors.New("store is in use")
 	// ErrDamaged: a file of the store is damaged, is missing or does not fit the others, so

@@ -47,8 +47,8 @@ type opener struct {
 
 // Open opens the store in dir, and creates it if dir is empty or does not exist. The
 // errors with which it refuses a directory unwrap to ErrForeignDir, ErrNewerFormat,
-// ErrOlderFormat, ErrLocked, ErrBackup or ErrDamaged; others are the operating system's. The caller must Close the
-// Store. If Pebble gives up on the way, the directory stays locked until the process ends.
+// ErrOlderFormat, ErrLocked, ErrBackup, ErrNoBackup or ErrDamaged; others are the operating
+// system's. The caller must Close the Store. If Pebble gives up on the way, the directory stays locked until the process ends.
 func Open(dir string, opts Options) (*Store, error) {
 	o := &opener{dir: dir, opts: opts.withDefaults(), pruner: &chainPruner{}, failed: make(chan struct{})}
 	o.fs = o.opts.FS
@@ -97,7 +97,7 @@ func (o *opener) path(name string) string { return o.fs.PathJoin(o.dir, name) }
 
 func (o *opener) open() (*Store, error) {
 	if _, err := o.fs.Stat(o.path(fileFormat)); err != nil && o.opts.Restored {
-		return nil, fmt.Errorf("%w: it is said that one was restored, but no whole one is here; copy it here first", ErrBackup)
+		return nil, fmt.Errorf("%w: it is said that one was restored, but no whole one is here; copy it here first", ErrNoBackup)
 	}
 	if err := makeDir(o.fs, o.dir); err != nil {
 		return nil, err
@@ -349,7 +349,7 @@ func (o *opener) load() (*Store, error) {
 	case !o.id.backup.IsZero():
 		err = o.recover(l, &m)
 	case o.opts.Restored:
-		err = o.checkBegun(l)
+		err = refuseRestored(l)
 	}
 	if err != nil {
 		return nil, err

@@ -28,7 +28,9 @@ type Options struct {
 	// Restored says that the directory was restored from a backup, of the time RestoredFrom if
 	// that is set. What was recorded since the backup is forgotten, so Open then sets the
 	// recovery floor of every namespace to the present: keys that may have been forgotten are
-	// refused with ErrUnknownHistory. Without it a backup is refused with ErrBackup.
+	// refused with ErrUnknownHistory. Without it a backup is refused with ErrBackup, and with it
+	// anything else with ErrNoBackup, so that it is said for one start only: what was restored is
+	// no backup from then on.
 	Restored     bool
 	RestoredFrom time.Time
 

@@ -90,15 +90,19 @@ func (o *opener) raiseFloors(b *pebble.Batch, l *loop, now time.Time) error {
 	return errors.Join(errs...)
 }
 
-// checkBegun refuses a directory that is no backup and was none, though it is said that one was
-// restored. Where the recovery has begun, to say so again does nothing.
-func (o *opener) checkBegun(l *loop) error {
-	for _, step := range l.namespaces[store.DefaultNamespace].Recovery {
-		if step.Kind == store.RecoveryBegun && (o.opts.RestoredFrom.IsZero() || o.opts.RestoredFrom.Equal(step.CompleteUntil)) {
-			return nil
+// refuseRestored is the error of a directory that is no backup (any more), though it is said that
+// one was restored. What it tells of a recovery may have been copied with it: it is not known to be
+// that of this copy, so it never stands for one that is asked for.
+func refuseRestored(l *loop) error {
+	steps := l.namespaces[store.DefaultNamespace].Recovery
+	for i := len(steps) - 1; i >= 0; i-- {
+		if step := steps[i]; step.Kind == store.RecoveryBegun {
+			return fmt.Errorf("%w any more: the recovery of the backup of %s began at %s. Start without --restored-from, which is for one start; "+
+				"but if another copy was put in its place since, begin the recovery of that first (idemd recovery begin --data-dir), before anybody claims",
+				ErrNoBackup, rfc3339(step.CompleteUntil), rfc3339(step.At))
 		}
 	}
-	return fmt.Errorf("%w: it is said that one was restored, but this directory is none; if it was restored in another way, begin the recovery (idemd recovery begin) before anybody claims", ErrBackup)
+	return fmt.Errorf("%w, though it is said that one was restored; if it was restored in another way, begin the recovery (idemd recovery begin --data-dir) before anybody claims, and start without --restored-from", ErrNoBackup)
 }
 
 // removeLeftovers removes what a backup that was interrupted has left.
