@@ -78,7 +78,7 @@ func overASession(inner storetest.Factory) storetest.Factory {
 }
 
 func TestConformanceOverASession(t *testing.T) {
-	storetest.Run(t, overASession(storetest.MemoryFactory))
+	storetest.Run(t, storetest.Brief(t, 5, overASession(storetest.MemoryFactory)))
 }
 
 func TestConformanceOverASessionOnTheEmbeddedStore(t *testing.T) {

@@ -41,7 +41,7 @@ func overTheWire(inner storetest.Factory) storetest.Factory {
 }
 
 func TestConformanceOverTheWire(t *testing.T) {
-	storetest.Run(t, overTheWire(storetest.MemoryFactory))
+	storetest.Run(t, storetest.Brief(t, 5, overTheWire(storetest.MemoryFactory)))
 }
 
 func TestConformanceOverTheWireOnTheEmbeddedStore(t *testing.T) {

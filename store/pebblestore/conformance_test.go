@@ -7,4 +7,4 @@ import (
 	"github.com/idemd/idemd/store/storetest"
 )
 
-func TestConformance(t *testing.T) { storetest.Run(t, pebbletest.Factory) }
+func TestConformance(t *testing.T) { storetest.Run(t, storetest.Brief(t, 4, pebbletest.Factory)) }

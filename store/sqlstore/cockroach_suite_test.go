@@ -78,7 +78,7 @@ func TestCockroachDialectConforms(t *testing.T) {
 		t.Skip("-short: it asks one thing after the other, for long; 'make test' plays it")
 	}
 	c, factory := cockroachOf("single")
-	storetest.Run(t, sqltest.Sample(t, 16, factory))
+	storetest.Run(t, storetest.Sample(t, 32, factory))
 	c.sentOften(t, false)
 }
 
@@ -88,7 +88,7 @@ func TestCockroachRegions(t *testing.T) {
 		t.Skip("-short: it asks one thing after the other, for long; 'make test' plays it")
 	}
 	c, factory := cockroachOf("us-east1", "eu-west1", "us-east1", "us-west1")
-	storetest.RunGolden(t, sqltest.Sample(t, 16, factory))
+	storetest.RunGolden(t, storetest.Sample(t, 16, factory))
 	c.sentOften(t, true)
 }
 

@@ -8,7 +8,9 @@ import (
 	"github.com/idemd/idemd/store/storetest"
 )
 
-func TestConformance(t *testing.T) { storetest.Run(t, sqltest.Sample(t, 4*brief(4), sqltest.Factory)) }
+func TestConformance(t *testing.T) {
+	storetest.Run(t, storetest.Sample(t, 8*brief(3), sqltest.Factory))
+}
 
 // TestConformanceOnCockroach says so and skips where there is no cluster.
 func TestConformanceOnCockroach(t *testing.T) {

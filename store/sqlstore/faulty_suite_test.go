@@ -175,7 +175,7 @@ func TestConformanceUnderFaults(t *testing.T) {
 		t.Skip("-short: it asks one thing after the other, for long; 'make test' plays it")
 	}
 	var total atomic.Int64
-	storetest.Run(t, sqltest.Sample(t, 20, inBadWeather(&total)))
+	storetest.Run(t, storetest.Sample(t, 40, inBadWeather(&total)))
 	if total.Load() < 20 {
 		t.Errorf("only %d faults", total.Load())
 	}

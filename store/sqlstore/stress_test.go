@@ -29,7 +29,7 @@ var stressTiming = Timing{MaxStatement: 40 * time.Second, MaxOffset: 10 * time.S
 // buckets pass every six seconds and maintenance moves and drops them. What was answered must
 // be a history that keeps the promises. IDEMD_STRESS is how long.
 func TestStressAtBucketEnds(t *testing.T) {
-	length := 25 * time.Second
+	length := 15 * time.Second
 	if testing.Short() {
 		length = 8 * time.Second
 	}

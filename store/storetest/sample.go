@@ -1,4 +1,4 @@
-package sqltest
+package storetest
 
 import (
 	"flag"
@@ -6,8 +6,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-
-	"github.com/idemd/idemd/store/storetest"
 )
 
 // whole, in the environment, has every suite played whole, however long that takes.
@@ -15,7 +13,7 @@ const whole = "IDEMD_WHOLE_SUITE"
 
 // Sample is a factory for every n-th golden section and every n-th random run of a suite, and
 // says so. With IDEMD_WHOLE_SUITE=1 in the environment it is one for all of them.
-func Sample(t *testing.T, n int, factory storetest.Factory) storetest.Factory {
+func Sample(t *testing.T, n int, factory Factory) Factory {
 	t.Helper()
 	if n <= 1 || os.Getenv(whole) != "" {
 		return factory
@@ -23,7 +21,7 @@ func Sample(t *testing.T, n int, factory storetest.Factory) storetest.Factory {
 	fmt.Fprintf(os.Stderr, "%s: only a SAMPLE, one in %d, of the golden scripts and of the random runs is played; %s=1 plays all\n", t.Name(), n, whole)
 	setChecks(t, max(1, 100/n))
 	sections := 0
-	return func(t testing.TB) *storetest.Instance {
+	return func(t testing.TB) *Instance {
 		t.Helper()
 		if strings.Contains(t.Name(), ".txt/") {
 			if sections++; sections%n != 0 {
@@ -32,6 +30,15 @@ func Sample(t *testing.T, n int, factory storetest.Factory) storetest.Factory {
 		}
 		return factory(t)
 	}
+}
+
+// Brief is Sample with -short, and the factory itself without.
+func Brief(t *testing.T, n int, factory Factory) Factory {
+	t.Helper()
+	if !testing.Short() {
+		return factory
+	}
+	return Sample(t, n, factory)
 }
 
 // setChecks says how many random runs there are in this test.
