@@ -115,24 +115,18 @@ func later(rec *store.Record, ahead time.Duration) *store.Record {
 
 // carryFloor makes what an old home may have forgotten count as forgotten in the new one.
 func (v *move) carryFloor(ctx context.Context) error {
-	own, err := v.Local.GetNamespace(ctx, v.Namespace)
-	if err != nil {
-		return err
-	}
 	placed, err := v.placeAll(ctx, v.sources())
 	if err != nil {
 		return err
 	}
-	floor := own.RecoveryFloor
+	var floor time.Time
 	for _, there := range placed {
 		if there.Namespace.RecoveryFloor.After(floor) {
 			floor = there.Namespace.RecoveryFloor
 		}
 	}
-	if floor.Equal(own.RecoveryFloor) {
+	if floor.IsZero() {
 		return nil
 	}
-	own.RecoveryFloor = floor
-	_, err = v.Local.UpdateNamespace(ctx, own)
-	return err
+	return v.Local.RaiseFloor(ctx, v.Namespace, v.current.Revision, floor)
 }

@@ -208,6 +208,11 @@ func (r *Router) ImportRecords(ctx context.Context, namespace string, revision i
 	return r.local.ImportRecords(ctx, namespace, revision, records)
 }
 
+// RaiseFloor implements [store.Placements], in this region's store.
+func (r *Router) RaiseFloor(ctx context.Context, namespace string, revision int64, floor time.Time) error {
+	return r.local.RaiseFloor(ctx, namespace, revision, floor)
+}
+
 // ForgetRecords implements [store.Placements], in this region's store.
 func (r *Router) ForgetRecords(ctx context.Context, namespace string, revision int64) (bool, error) {
 	return r.local.ForgetRecords(ctx, namespace, revision)

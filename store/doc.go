@@ -129,5 +129,6 @@
 // events is not done and refused: a Claim's change under FROZEN and SEALED, any other change
 // under SEALED: STORE_UNAVAILABLE with a hint. Evidence counts as a change also if it is kept
 // already, and a Renew of a lease that has not lapsed also if the lease is long enough. Under
-// FLIPPED all is as without a move: the epoch keeps callers away from where the keys were.
+// FLIPPED all is as without a move: the epoch keeps callers away from where the keys were. In no
+// phase are a namespace's settings changed: STORE_UNAVAILABLE with a hint.
 package store

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"reflect"
 	"time"
 )
@@ -151,8 +152,14 @@ func setDefault[T comparable](field *T, value T) {
 
 // Replace returns the namespace that an update from old to n makes at now. It keeps what
 // an update cannot change, remembers a shorter retention that was in force, and refuses
-// another tier.
+// another tier, and any update while the namespace moves: the stores of a move must keep it alike.
 func (n Namespace) Replace(old Namespace, now time.Time) (Namespace, error) {
+	if old.Placement.Move.Phase != 0 {
+		return Namespace{}, &Error{
+			Sentinel: ErrUnavailable, RetryAfter: moveHint,
+			Detail: fmt.Sprintf("namespace %q is on its way to region %q, and its settings stay until that move has ended; nothing was done", old.Name, old.Placement.Move.To),
+		}
+	}
 	if n.Tier != 0 && n.Tier != old.Tier {
 		return Namespace{}, invalid("the tier of namespace %q is fixed; create another namespace", old.Name)
 	}

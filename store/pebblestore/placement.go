@@ -2,6 +2,7 @@ package pebblestore
 
 import (
 	"context"
+	"time"
 
 	"github.com/idemd/idemd/store"
 )
@@ -28,6 +29,21 @@ func (s *Store) PlaceNamespace(ctx context.Context, namespace string, p store.Pl
 		return store.Placed{}, err
 	}
 	return placed, nil
+}
+
+// RaiseFloor implements [store.Placements].
+func (s *Store) RaiseFloor(ctx context.Context, namespace string, revision int64, floor time.Time) error {
+	return s.do(ctx, classSettle, onNamespaces, 0, func(t *turn) error {
+		ns, err := t.moving(namespace, revision, store.MoveSealed)
+		if err != nil {
+			return err
+		}
+		next, err := ns.RaiseFloor(revision, floor)
+		if err != nil {
+			return err
+		}
+		return t.setNamespace(&next)
+	})
 }
 
 // moving returns the namespace if it is in one of the phases of a move at the revision.

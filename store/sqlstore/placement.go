@@ -42,6 +42,21 @@ func (s *Store) PlaceNamespace(ctx context.Context, namespace string, p store.Pl
 	return store.Placed{Namespace: next, Now: timeOf(now), InForce: timeOf(newest).Add(s.opts.Timing.placementLag())}, nil
 }
 
+// RaiseFloor implements [store.Placements].
+func (s *Store) RaiseFloor(ctx context.Context, namespace string, revision int64, floor time.Time) error {
+	if err := s.closed(); err != nil {
+		return err
+	}
+	_, err := s.keeper().changeNamespace(ctx, namespace, func(old *store.Namespace, _ time.Time) (store.Namespace, error) {
+		if old == nil {
+			return store.Namespace{}, store.NamespaceUnknown(namespace)
+		}
+		next, err := old.RaiseFloor(revision, floor)
+		return storable(next), err
+	})
+	return err
+}
+
 // moveTx runs fn in a transaction in which the namespace stays in one of the phases of the
 // move at this revision: its placement is changed before or after. Sealed is what the seal said
 // before the snapshot was taken, now the transaction's time.

@@ -298,6 +298,21 @@ func (m *Memory) ImportRecords(_ context.Context, namespace string, revision int
 	return nil
 }
 
+// RaiseFloor implements [store.Placements].
+func (m *Memory) RaiseFloor(_ context.Context, namespace string, revision int64, floor time.Time) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	old, ok := m.namespaces[namespace]
+	if !ok {
+		return store.NamespaceUnknown(namespace)
+	}
+	next, err := old.RaiseFloor(revision, floor)
+	if err == nil {
+		m.namespaces[namespace] = next
+	}
+	return err
+}
+
 // ForgetRecords implements [store.Placements].
 func (m *Memory) ForgetRecords(_ context.Context, namespace string, revision int64) (bool, error) {
 	m.mu.Lock()

@@ -16,10 +16,12 @@ var placements = []check{
 	{"placements are kept", on(placementsKept)},
 	{"placements that are refused", on(placementsRefused)},
 	{"settings and placement are two things", on(placementsApart)},
+	{"settings stay while a namespace moves", on(placementsSettingsStay)},
 	{"an epoch that is not in force", on(placementsEpoch)},
 	{"no repeat by the epoch before a flip", on(placementsFlip)},
 	{"a move stops what changes a record", on(placementsStop)},
 	{"records are carried as they are", placementsCarry},
+	{"a floor is carried", on(placementsFloor)},
 	{"carried records are used as before", placementsUse},
 	{"records of the limits' size are carried", placementsLargest},
 	{"the higher fence stays", on(placementsFences)},
@@ -154,7 +156,7 @@ func placementsApart(r *rig) {
 	if err != nil {
 		r.Fatalf("GetNamespace: %v", err)
 	}
-	want := r.place(hourTakeover, 2, store.MoveFrozen)
+	want := r.place(hourTakeover, 2, 0)
 	changed := before
 	changed.Lease, changed.Placement = 7*time.Second, store.Placement{Epoch: 9, Revision: 9, Rule: "else"}
 	updated, err := r.UpdateNamespace(r.ctx, changed)
@@ -174,6 +176,67 @@ func placementsApart(r *rig) {
 	created := r.createNamespace(store.Namespace{Name: "new", Placement: want})
 	equal(r, "placement of a namespace that is created with one", created.Placement, store.Placement{})
 	equal(r, "and of it as it is kept", r.placementOf("new"), store.Placement{})
+}
+
+// placementsSettingsStay: the stores of a move keep the namespace alike until it has ended.
+func placementsSettingsStay(r *rig) {
+	before, err := r.GetNamespace(r.ctx, hourTakeover)
+	if err != nil {
+		r.Fatalf("GetNamespace: %v", err)
+	}
+	changed := before
+	changed.LapsePolicy, changed.RecoveryFloor = store.Hold, r.Clock.Wall()
+	for _, phase := range []store.MovePhase{store.MoveFlipped, store.MoveFrozen, store.MoveSealed, store.MoveFlipped} {
+		r.place(hourTakeover, 1, phase)
+		_, err := r.UpdateNamespace(r.ctx, changed)
+		r.refusedAs(fmt.Sprint("other settings in phase ", phase), err, store.ErrUnavailable)
+		after, err := r.GetNamespace(r.ctx, hourTakeover)
+		if err != nil || !before.SameSettings(after) || !after.RecoveryFloor.IsZero() {
+			r.Fatalf("after settings were refused: %+v, %v; want those of %+v", after, err, before)
+		}
+	}
+	r.place(hourTakeover, 1, 0)
+	after, err := r.UpdateNamespace(r.ctx, changed)
+	if err != nil || after.LapsePolicy != store.Hold {
+		r.Fatalf("settings after the move: %+v, %v", after, err)
+	}
+}
+
+// placementsFloor: a move raises the floor, and changes nothing else of the namespace.
+func placementsFloor(r *rig) {
+	before, err := r.GetNamespace(r.ctx, hourTakeover)
+	if err != nil {
+		r.Fatalf("GetNamespace: %v", err)
+	}
+	floor := r.Clock.Wall().UTC()
+	raised := func(want time.Time) {
+		r.Helper()
+		r.reopen()
+		after, err := r.GetNamespace(r.ctx, hourTakeover)
+		if err != nil {
+			r.Fatalf("GetNamespace: %v", err)
+		}
+		equal(r, "floor", after.RecoveryFloor, want)
+		equal(r, "placement", after.Placement, r.placed[hourTakeover])
+		after.RecoveryFloor, after.Placement = before.RecoveryFloor, before.Placement
+		equal(r, "all else", fmt.Sprintf("%+v", after), fmt.Sprintf("%+v", before))
+	}
+	for _, phase := range []store.MovePhase{0, store.MoveFrozen, store.MoveFlipped} {
+		p := r.place(hourTakeover, 1, phase)
+		r.refusedAs(fmt.Sprint("a floor in phase ", phase), r.RaiseFloor(r.ctx, hourTakeover, p.Revision, floor), store.ErrWrongRegion)
+	}
+	revision := r.place(hourTakeover, 1, store.MoveSealed).Revision
+	r.refusedAs("a floor of another revision", r.RaiseFloor(r.ctx, hourTakeover, revision-1, floor), store.ErrWrongRegion)
+	r.refusedAs("a floor of no namespace", r.RaiseFloor(r.ctx, "nobody", revision, floor), store.ErrNamespaceUnknown)
+	raised(time.Time{})
+	for _, f := range []time.Time{floor, floor.Add(-time.Hour), {}, floor} {
+		if err := r.RaiseFloor(r.ctx, hourTakeover, revision, f); err != nil {
+			r.Fatalf("RaiseFloor %v: %v", f, err)
+		}
+		raised(floor)
+	}
+	r.place(hourTakeover, 2, 0)
+	r.refuse(claim(takeoverKey, "a"), store.ErrUnknownHistory)
 }
 
 // placedKey is in a namespace in which things last for longer than it takes until a placement

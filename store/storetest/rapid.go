@@ -3,6 +3,7 @@ package storetest
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -366,6 +367,12 @@ func (m *machine) policy(t *rapid.T, key store.Key) {
 	case "limits":
 		ns.maxAttempt = rapid.SampledFrom([]time.Duration{time.Minute, 90 * time.Second, 10 * time.Minute}).Draw(t, "max attempt")
 		ns.maxLease = min(ns.maxLease, ns.maxAttempt)
+	}
+	if ns.placed.Move.Phase != 0 {
+		if _, err := m.inst.UpdateNamespace(m.ctx, ns.namespace(name)); !errors.Is(err, store.ErrUnavailable) {
+			t.Fatalf("UpdateNamespace %+v while it moves: %v", ns, err)
+		}
+		return
 	}
 	if err := setNamespace(m.ctx, m.inst, ns.namespace(name)); err != nil {
 		t.Fatalf("UpdateNamespace %+v: %v", ns, err)
