@@ -28,7 +28,7 @@ const (
 // databaseFlags say which database the keys are in.
 type databaseFlags struct {
 	Store  *string `placeholder:"URL" help:"Database of the keys, PostgreSQL or CockroachDB: postgres://USER@HOST:PORT/DATABASE. A password is better in IDEMD_STORE, PGPASSWORD or ~/.pgpass than on the command line."`
-	Region string  `default:"local" placeholder:"NAME" help:"With --store: the region whose keys these are (${default})."`
+	Region string  `default:"local" placeholder:"NAME" help:"The region whose keys these are: with --store, part of the names of its tables; for serve with --topology, which of its regions this server is of (${default})."`
 }
 
 // check refuses what no database can be found by.
