@@ -118,8 +118,11 @@ type PastRetention struct {
 	Until     time.Time
 }
 
+// MaxSkew is the largest skew that a namespace can have.
+const MaxSkew = time.Minute
+
 // Skew is how far an intent time may be off the store's clock.
-func (n *Namespace) Skew() time.Duration { return min(time.Minute, n.Retention/10) }
+func (n *Namespace) Skew() time.Duration { return min(MaxSkew, n.Retention/10) }
 
 // WithDefaults returns n with every zero setting replaced by its default, and durations
 // cut to the whole microseconds that records have.

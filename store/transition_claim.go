@@ -192,9 +192,10 @@ func (n *Namespace) checkHistory(intent, now time.Time) error {
 }
 
 // mayHaveForgotten reports whether a recovery floor stands that neither the intent nor what
-// is known of it is newer than: what became of it after that may be lost.
+// is known of it is newer than: what became of it after that may be lost. What the namespace's skew
+// was when it was claimed is not known; so the largest counts.
 func (n *Namespace) mayHaveForgotten(known, intent time.Time) bool {
-	newer := intent.Add(-n.Skew()).After(n.RecoveryFloor) // never, if it is not known
+	newer := intent.Add(-MaxSkew).After(n.RecoveryFloor) // never, if it is not known
 	return !n.RecoveryFloor.IsZero() && !newer && !known.After(n.RecoveryFloor)
 }
 

@@ -161,7 +161,8 @@ func promiseS10Floor(r *rig) {
 	r.refuse(unknown, store.ErrUnknownHistory)
 	unknown.Intent = floor.add(restored.skew())
 	r.refuse(unknown, store.ErrUnknownHistory)
-	r.Clock.Advance(time.Second)
+	r.Clock.Advance(time.Minute)
+	unknown.Intent = floor.add(time.Minute) // the skew may have been that when it was claimed
 	r.refuse(unknown, store.ErrUnknownHistory)
 	equal(r, "fence of what is known", r.do(claim(takeoverKey, "b"), "completed").Fence, known.fence)
 	unknown.Intent = unknown.Intent.add(time.Microsecond)
@@ -203,16 +204,21 @@ func promiseS10FloorOverRecords(r *rig) {
 		before := r.record(key(id))
 		again := claim(key(id), "b")
 		r.refuse(again, store.ErrUnknownHistory)
-		again.Intent = restored.floor.add(restored.skew())
-		r.refuse(again, store.ErrUnknownHistory)
 		r.unchanged(key(id), before, "a Claim that was refused")
 	}
 	for id, attempt := range map[string]string{"said unknown": "b", "taken over": "b", "re-sent": "a"} {
 		equal(r, id+": unsettled", r.do(claim(key(id), attempt), "granted").Unsettled, true)
 	}
-	r.Clock.Advance(time.Second)
+	r.Clock.Advance(time.Minute)
+	for _, id := range []string{"released", "resolved", "gave up since"} {
+		before := r.record(key(id))
+		again := claim(key(id), "b")
+		again.Intent = restored.floor.add(time.Minute)
+		r.refuse(again, store.ErrUnknownHistory)
+		r.unchanged(key(id), before, "a Claim that was refused")
+	}
 	again := claim(key("released"), "b")
-	again.Intent = restored.floor.add(restored.skew() + time.Microsecond)
+	again.Intent = restored.floor.add(time.Minute + time.Microsecond)
 	equal(r, "unsettled", r.do(again, "granted").Unsettled, false)
 }
 
