@@ -45,8 +45,8 @@
 //     now >= intent time + retention - skew: KEY_EXPIRED (retention: the shortest in force
 //     since intent time - skew); else granted, number 1, previous fence 0, no ended attempts
 //
-// May be forgotten (since an instant): a recovery floor stands, not (intent time - skew >
-// floor), and that instant <= floor. What is held or lapsed under HOLD still answers 6 or 7,
+// May be forgotten (since an instant): a recovery floor stands, not (intent time - 1 min >
+// floor, whatever the skew: it may have been lowered), and that instant <= floor. What is held or lapsed under HOLD still answers 6 or 7,
 // a takeover is unsettled in any case, and what is completed stays so.
 //
 // A grant has fence max(previous + 1, now in µs), where previous is that of any stored
@@ -112,8 +112,8 @@
 //
 // Import, after bad input: completed later than now: INVALID_ARGUMENT; now >= completed +
 // retention: KEY_EXPIRED. A live record, except one that is RELEASED and may be forgotten (as in
-// 9, without an intent time): nothing changes, and it is told whether it says the same. Else
-// the fence grows, no attempt is current, event imported; with an outcome COMPLETED, ended when it
+// 9, without an intent time): nothing changes, and it is told whether it says the same: released, or
+// completed with this outcome, and this fingerprint if one is given. Else the fence grows, no attempt is current, event imported; with an outcome COMPLETED, ended when it
 // was completed; without RELEASED, ended now, so that it is newer than the floor. What is new
 // has number 1, the namespace's lapse policy and retention, and was granted now, as its lease
 // and attempt end now. A fingerprint that is not known cannot be compared, also with an empty one.

@@ -269,12 +269,14 @@ func (r *ImportRequest) completedAt(now time.Time) time.Time {
 	return r.CompletedAt.UTC().Truncate(time.Microsecond)
 }
 
-// is reports whether the record says what the request says.
+// is reports whether the record says what the request says. What nothing came of says nothing
+// of the request: the next one may be another.
 func (r *Record) is(req *ImportRequest) bool {
 	if req.Outcome == nil {
 		return r.State == StateReleased
 	}
-	return r.State == StateCompleted && r.OutcomeDigest == req.Outcome.Digest()
+	sameRequest := req.AnyFingerprint || r.Fingerprint == req.Fingerprint
+	return r.State == StateCompleted && sameRequest && r.OutcomeDigest == req.Outcome.Digest()
 }
 
 // knownSince is until when the record tells what became of its key: up to its grant, or, if an

@@ -97,7 +97,7 @@ func (c *claimCmd) text(s *session, p *page, resp *idemdv1.ClaimResponse) {
 		c.settleText(s, p, resp.GetUnresolved())
 	}
 	if resp.GetFingerprintIncomparable() {
-		p.line("note: the fingerprints were made by two algorithms and could not be compared")
+		p.line("note: the fingerprints could not be compared: they were made by two algorithms, or an operator imported the key without one")
 	}
 }
 

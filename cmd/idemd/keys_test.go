@@ -244,7 +244,7 @@ func TestOutcomeTooLargeForTheNamespace(t *testing.T) {
 	s.run(t, "complete", "--namespace=small", "--id=a", "--attempt=one", "--outcome="+strings.Repeat("x", 1025)).
 		fails(t, exitFailed, "OUTCOME_TOO_LARGE: ", "--max-outcome-bytes", "--body-omitted")
 	s.run(t, "complete", "--namespace=small", "--id=a", "--attempt=one", "--body-omitted").ok(t)
-	if out := s.run(t, "claim", "--namespace=small", "--id=a").ok(t); !strings.Contains(out, "omitted: it was too large") {
+	if out := s.run(t, "claim", "--namespace=small", "--id=a").ok(t); !strings.Contains(out, "not stored: it was too large") {
 		t.Errorf("claim does not say that the body is omitted:\n%s", out)
 	}
 }

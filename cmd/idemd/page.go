@@ -44,7 +44,7 @@ func (p *page) outcome(o *idemdv1.Outcome) {
 	p.field("outcome", statusText(o.GetStatus()))
 	switch {
 	case o.GetBodyOmitted():
-		p.field("body", "omitted: it was too large to store")
+		p.field("body", "not stored: it was too large, or an operator only said that it happened")
 	case len(o.GetBody()) > 0:
 		p.field("body", bodyText(o.GetBody()))
 		p.field("type", shown(o.GetBodyType()))

@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	idemdv1 "github.com/idemd/idemd/proto/idemd/v1"
+	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/storepb"
 )
 
 // stateWord is a state as one word: the state's own, or lapsed.
@@ -62,8 +64,11 @@ func recordText(p *page, r *idemdv1.Record) {
 }
 
 func fingerprintText(f *idemdv1.Fingerprint) string {
-	if len(f.GetDigest()) == 0 {
+	switch {
+	case len(f.GetDigest()) == 0:
 		return "none"
+	case storepb.FingerprintFromProto(f) == store.UnknownFingerprint:
+		return "not known: an operator imported it without one"
 	}
 	return fmt.Sprintf("%v (version %d)", opaque(f.GetDigest()), f.GetVersion())
 }

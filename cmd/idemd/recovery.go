@@ -4,12 +4,10 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"time"
 
 	spb "google.golang.org/genproto/googleapis/rpc/status"
@@ -180,6 +178,9 @@ type importOutcome struct {
 	Type    string `json:"type"`
 }
 
+// maxImportLine has room for the largest outcome with every byte escaped.
+const maxImportLine = 8 * store.MaxOutcomeBytes
+
 // errNotAll is that of a file of which not all lines were imported, which was shown.
 var errNotAll = errors.New("not every line was imported")
 
@@ -196,9 +197,9 @@ func (c *recoveryImportCmd) Run(s *session) error {
 	}
 	defer conn.Close()
 	admin := idemdv1.NewAdminServiceClient(conn)
-	var imported, known, failed int
 	lines := bufio.NewScanner(in)
-	lines.Buffer(nil, 4*store.MaxOutcomeBytes)
+	lines.Buffer(nil, maxImportLine)
+	var done imports
 	number := 0
 	for lines.Scan() {
 		number++
@@ -206,30 +207,49 @@ func (c *recoveryImportCmd) Run(s *session) error {
 			continue
 		}
 		resp, err := c.line(s, admin, lines.Bytes())
-		switch {
-		case err != nil:
-			failed++
-			fmt.Fprintf(s.stderr, "line %d: %s\n", number, oneLine(err.Error()))
-		case resp.GetImported():
-			imported++
-		case resp.GetSame():
-			known++
-		default:
-			failed++
-			fmt.Fprintf(s.stderr, "line %d: the key is known and says something else (%s, fence %d); it stays: look at it with record inspect\n",
-				number, word(resp.GetRecord().GetState(), "STATE_"), resp.GetRecord().GetFence())
+		if said := done.count(resp, err); said != "" {
+			fmt.Fprintf(s.stderr, "line %d: %s\n", number, oneLine(said))
 		}
 	}
-	if err := lines.Err(); err != nil {
-		return fmt.Errorf("line %d: %w", number+1, err)
-	}
-	if _, err := fmt.Fprintf(s.stdout, "imported %d, known as that before %d, not imported %d\n", imported, known, failed); err != nil {
+	if _, err := fmt.Fprintf(s.stdout, "imported %d, known as that before %d, not imported %d\n", done.imported, done.known, done.failed); err != nil {
 		return unwritten(err)
 	}
-	if failed > 0 {
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("line %d: %w; it was not imported, nor was any that follows", number+1, err)
+	}
+	if done.failed > 0 {
 		return errNotAll
 	}
 	return nil
+}
+
+// imports counts what became of lines.
+type imports struct{ imported, known, failed int }
+
+// count counts a line, and returns why it was not imported.
+func (n *imports) count(resp *idemdv1.ImportOutcomeResponse, err error) string {
+	switch {
+	case err != nil:
+		n.failed++
+		return err.Error()
+	case resp.GetImported():
+		n.imported++
+	case resp.GetSame():
+		n.known++
+	default:
+		n.failed++
+		return "the key is known and says something else (" + recordSays(resp.GetRecord()) + "); it stays: look at it with record inspect"
+	}
+	return ""
+}
+
+// recordSays is what a record tells, in short.
+func recordSays(rec *idemdv1.Record) string {
+	text := fmt.Sprintf("%s, fence %d", word(rec.GetState(), "STATE_"), rec.GetFence())
+	if rec.GetState() != idemdv1.State_STATE_COMPLETED {
+		return text
+	}
+	return text + ", outcome " + statusText(rec.GetOutcome().GetStatus()) + ", fingerprint " + fingerprintText(rec.GetFingerprint())
 }
 
 func (c *recoveryImportCmd) open(s *session) (io.ReadCloser, error) {
@@ -245,14 +265,9 @@ func (c *recoveryImportCmd) open(s *session) (io.ReadCloser, error) {
 
 // line imports one line.
 func (c *recoveryImportCmd) line(s *session, admin idemdv1.AdminServiceClient, text []byte) (*idemdv1.ImportOutcomeResponse, error) {
-	var line importLine
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&line); err != nil {
+	line, err := parseImportLine(text)
+	if err != nil {
 		return nil, err
-	}
-	if d.More() {
-		return nil, errors.New("more than one object on the line")
 	}
 	req, err := line.request(c.Namespace)
 	if err != nil {
@@ -269,6 +284,11 @@ func (c *recoveryImportCmd) line(s *session, admin idemdv1.AdminServiceClient, t
 		return nil, c.explain(err, time.Duration(c.Timeout))
 	}
 	return resp, nil
+}
+
+func parseImportLine(text []byte) (line importLine, err error) {
+	err = strictJSON(text, &line)
+	return line, err
 }
 
 func (l *importLine) request(namespace string) (store.ImportRequest, error) {
@@ -313,7 +333,7 @@ func (o *importOutcome) outcome() (*store.Outcome, error) {
 	if codes.Code(o.Code) == codes.OK {
 		return nil, errors.New("a message goes with a code that is not OK")
 	}
-	status, err := proto.Marshal(&spb.Status{Code: int32(o.Code), Message: strings.ToValidUTF8(o.Message, "")})
+	status, err := proto.Marshal(&spb.Status{Code: int32(o.Code), Message: o.Message})
 	outcome.Status = status
 	return outcome, err
 }

@@ -51,16 +51,31 @@ func TestBackupToRecovery(t *testing.T) {
 		`{"id": "bad"}`,
 		`{"id": "worse", "nothing": true, "outcom": {}}`,
 		``,
+		"{\"id\": \"not\xff\", \"nothing\": true}",
+		`{"id": "lost", "outcome": {"body": "charged"}, "fingerprint": {"version": 1, "digest": "YQ=="}}`,
 	}, "\n")
 	file := filepath.Join(t.TempDir(), "outcomes")
 	if err := os.WriteFile(file, []byte(lines), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, summary := range []string{"imported 3, known as that before 0, not imported 3", "imported 0, known as that before 3, not imported 3"} {
+	for _, summary := range []string{"imported 3, known as that before 0, not imported 5", "imported 0, known as that before 3, not imported 5"} {
 		got := s.run(t, "recovery", "import", "--namespace=default", "--reason=asked the bank", file)
-		if got.code != exitFailed || !strings.Contains(got.stdout, summary) || !strings.Contains(got.stderr, "line 4: ") || !strings.Contains(got.stderr, "line 5: ") || !strings.Contains(got.stderr, "line 6: ") {
+		if got.code != exitFailed || !strings.Contains(got.stdout, summary) {
 			t.Errorf("import: %s\n%s", got.stdout, got.stderr)
 		}
+		for _, says := range []string{
+			"line 4: the key is known and says something else (completed, ", "line 5: say one of ", `line 6: json: unknown field "outcom"`,
+			"line 8: byte 12 is not UTF-8", "line 9: the key is known and says something else (completed, ",
+			"outcome OK, fingerprint not known: an operator imported it without one)",
+		} {
+			if !strings.Contains(got.stderr, says) {
+				t.Errorf("import does not say %q:\n%s", says, got.stderr)
+			}
+		}
+	}
+	s.run(t, "lookup", "--id=not\ufffd").fails(t, exitFailed, "KEY_NOT_FOUND")
+	if got := s.run(t, "claim", "--id=happened", "--attempt=b").ok(t); !strings.Contains(got, "an operator only said that it happened") || !strings.Contains(got, "an operator imported the key without one") {
+		t.Errorf("what happened, with no answer: %s", got)
 	}
 	if got := s.run(t, "claim", "--id=lost", "--attempt=b").ok(t); !strings.Contains(got, "charged") {
 		t.Errorf("an imported key: %s", got)

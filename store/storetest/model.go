@@ -301,7 +301,8 @@ func (m *model) importOutcome(ns space, o call) reply {
 	e := m.live(o.Key)
 	if e != nil && (e.state != store.StateReleased || !ns.forgets(e.known(), 0)) {
 		kind := "known otherwise"
-		if o.Outcome == nil && e.state == store.StateReleased || o.Outcome != nil && e.outcome != nil && outcomeText(o.Outcome) == outcomeText(e.outcome) {
+		same := e.outcome != nil && (o.Fingerprint == store.UnknownFingerprint || o.Fingerprint == e.fingerprint)
+		if o.Outcome == nil && e.state == store.StateReleased || o.Outcome != nil && same && outcomeText(o.Outcome) == outcomeText(e.outcome) {
 			kind = "known as that"
 		}
 		return reply{Kind: kind, Record: e.view(o.Key)}
@@ -575,7 +576,7 @@ func (ns space) skew() time.Duration { return min(time.Minute, ns.retention/10) 
 
 // forgets says that what an intent came to after an instant may be in a part that was lost.
 func (ns space) forgets(known, intent instant) bool {
-	newer := intent != 0 && intent.add(-ns.skew()) > ns.floor
+	newer := intent != 0 && intent.add(-time.Minute) > ns.floor // whatever the skew was then
 	return ns.floor != 0 && known <= ns.floor && !newer
 }
 
