@@ -22,7 +22,8 @@ type Party interface {
 	Held(ctx context.Context, namespace string, epoch int64) (Held, error)
 	// Export gives a page of whole live records of a namespace that is sealed at the revision.
 	Export(ctx context.Context, namespace string, revision int64, pageToken string) (Exported, error)
-	// Forget is ForgetRecords of [store.Placements].
+	// Forget has the region forget records of keys whose home by the rule, which is that of a
+	// flipped placement of the revision, is elsewhere. It reports whether there may be more.
 	Forget(ctx context.Context, namespace string, revision int64) (more bool, err error)
 }
 
@@ -93,7 +94,7 @@ type Step struct {
 // Move carries the namespace, from wherever it is on its way, to where it is asked to go, and
 // tells of each step. If it returns an error, calling it again goes on where it stopped.
 func (m *Mover) Move(ctx context.Context, req MoveRequest, tell func(Step) error) error {
-	v := &move{Mover: m, MoveRequest: req, tell: tell, local: &localParty{m.Local}}
+	v := &move{Mover: m, MoveRequest: req, tell: tell, local: &localParty{m.Local, m.Here}}
 	if err := v.check(); err != nil {
 		return err
 	}
@@ -184,16 +185,14 @@ func (v *move) begin(ctx context.Context) error {
 	return v.decide(ctx, v.next(store.MoveFlipped))
 }
 
-// clear makes the new home forget what it has, and goes on to the phase. Where some of the keys
-// are at home there already, nothing is forgotten.
+// clear makes the new home forget what it has of keys that are at home elsewhere, and goes on to
+// the phase.
 func (v *move) clear(ctx context.Context, phase store.MovePhase) error {
 	if err := v.spread(ctx, v.To); err != nil {
 		return err
 	}
-	if !v.home(v.To) {
-		if err := v.forget(ctx, v.To); err != nil {
-			return err
-		}
+	if err := v.forget(ctx, v.To); err != nil {
+		return err
 	}
 	return v.decide(ctx, v.next(phase))
 }
@@ -320,8 +319,6 @@ func (v *move) tellOf(s Step) error {
 func (v *move) sources() []string {
 	return slices.DeleteFunc(v.rule.Regions(), func(region string) bool { return region == v.To })
 }
-
-func (v *move) home(region string) bool { return slices.Contains(v.rule.Regions(), region) }
 
 // also is a refusal with more to say than its own text.
 func also(err error, text string) error {

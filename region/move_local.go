@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/idemd/idemd/region/placement"
 	"github.com/idemd/idemd/store"
 )
 
@@ -12,7 +13,10 @@ import (
 const exportBytes = 1 << 20
 
 // localParty is a region's own store as a [Party].
-type localParty struct{ store.Backend }
+type localParty struct {
+	store.Backend
+	region string
+}
 
 var _ Party = (*localParty)(nil)
 
@@ -143,5 +147,16 @@ func sizeOf(in store.Inspection) int {
 
 // Forget implements [Party].
 func (p *localParty) Forget(ctx context.Context, namespace string, revision int64) (bool, error) {
-	return p.ForgetRecords(ctx, namespace, revision)
+	ns, err := p.GetNamespace(ctx, namespace)
+	if err != nil {
+		return false, err
+	}
+	if err := ns.CheckMove(revision, store.MoveFlipped); err != nil {
+		return false, err
+	}
+	rule, err := placement.ParseRule(ns.Placement.Rule)
+	if err != nil {
+		return false, err
+	}
+	return p.ForgetRecords(ctx, namespace, revision, func(key store.Key) bool { return rule.Home(key) == p.region })
 }

@@ -39,7 +39,7 @@ func (r *Region) mover(ctx context.Context) *Mover {
 	for name, p := range r.peers {
 		m.Peers[name] = &remoteParty{ask: p.ask, region: name, here: r.config.Name, storeID: r.member().StoreID, caller: r.config.Caller(ctx)}
 		if standIn := r.standIns[name]; standIn.standsFor(r.member().Peers[name]) && p.current.Load() == nil { // so a lost region's keys can leave it
-			m.Peers[name] = &localParty{standIn.Backend}
+			m.Peers[name] = &localParty{standIn.Backend, name}
 		}
 	}
 	return m

@@ -368,8 +368,7 @@ func TestMoveRefusesOtherSettings(t *testing.T) {
 	}
 }
 
-// A region in which other keys are at home keeps the copies of an abandoned move. They do not
-// count when the move is made again.
+// Copies of an abandoned move do not count when the move is made again.
 func TestMoveAgainAfterAnAbandonedOne(t *testing.T) {
 	w := newMoveWorld(t, 1, "prefix a-=eu *=us", 0)
 	late := w.claim("us", "late", "a", 1).Granted.Fence // its outcome comes between the moves
@@ -414,6 +413,43 @@ func TestMoveLeavesCopiesOfAnAbandonedMove(t *testing.T) {
 	found, err := w.stores["eu"].Lookup(t.Context(), store.LookupRequest{Key: key, Epoch: 2})
 	if err != nil || found.State != store.StateCompleted {
 		t.Fatalf("the key is %+v, %v, and was completed", found, err)
+	}
+}
+
+// A key that was settled after a move was abandoned, and has expired since, is a new one also where
+// a copy of it was: also in a region in which other keys were at home.
+func TestMoveForgetsCopiesOfAnAbandonedMove(t *testing.T) {
+	w := newMoveWorld(t, 1, "prefix a-=eu *=us", 0)
+	own := store.Key{Namespace: movedNamespace, ID: "1", Entity: "a-1"}
+	if _, err := w.stores["eu"].Claim(t.Context(), store.ClaimRequest{Key: own, AttemptID: "a", Epoch: 1, Hold: true}); err != nil {
+		t.Fatal(err)
+	}
+	key := store.Key{Namespace: movedNamespace, ID: "held"}
+	if _, err := w.stores["us"].Claim(t.Context(), store.ClaimRequest{Key: key, AttemptID: "a", Epoch: 1, Hold: true}); err != nil {
+		t.Fatal(err)
+	}
+	w.advance(6 * time.Second)
+	req := MoveRequest{Namespace: movedNamespace, To: "eu"}
+	w.crashAt("copied", req)
+	abandoning := req
+	abandoning.Abandon = true
+	if _, err := w.steps(abandoning, "us"); err != nil {
+		t.Fatal(err)
+	}
+	page, err := w.stores["eu"].ListRecords(t.Context(), store.ListRequest{Namespace: movedNamespace})
+	if err != nil || len(page.Records) != 1 || page.Records[0].Key != own {
+		t.Errorf("the region has %+v, %v; want what lives there", page.Records, err)
+	}
+	if _, err := w.stores["us"].Resolve(t.Context(), store.ResolveRequest{Key: key, AnyFence: true, Reason: "it was done", Outcome: &store.Outcome{}, Epoch: 1}); err != nil {
+		t.Fatal(err)
+	}
+	w.advance(worldRetention)
+	w.finishMove(req)
+	if got := w.claim("eu", "held", "b", 2); got.Granted == nil || got.Granted.AttemptNumber != 1 {
+		t.Errorf("the key is answered %+v, want granted as a new one", got)
+	}
+	if got, err := w.stores["eu"].Claim(t.Context(), store.ClaimRequest{Key: own, AttemptID: "b", Epoch: 2}); err != nil || got.Unresolved == nil {
+		t.Errorf("what lived there before: %+v, %v; want unresolved", got, err)
 	}
 }
 

@@ -94,7 +94,7 @@ func (w *moveWorld) mover(here string, step func() error) *Mover {
 	}
 	for _, name := range worldRegions {
 		if name != here {
-			m.Peers[name] = &localParty{&steppedStore{w.stores[name], w, step}}
+			m.Peers[name] = &localParty{&steppedStore{w.stores[name], w, step}, name}
 		}
 	}
 	return m
@@ -137,9 +137,9 @@ func (s *steppedStore) ImportRecords(ctx context.Context, namespace string, revi
 	return s.around(func() error { return s.Memory.ImportRecords(ctx, namespace, revision, records) })
 }
 
-func (s *steppedStore) ForgetRecords(ctx context.Context, namespace string, revision int64) (more bool, err error) {
+func (s *steppedStore) ForgetRecords(ctx context.Context, namespace string, revision int64, keep func(store.Key) bool) (more bool, err error) {
 	err = s.around(func() error {
-		_, err := s.Memory.ForgetRecords(ctx, namespace, revision)
+		_, err := s.Memory.ForgetRecords(ctx, namespace, revision, keep)
 		return err
 	})
 	return false, err

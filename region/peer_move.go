@@ -17,7 +17,7 @@ func (s *service) movesNamespace(ctx context.Context, m interface {
 	if _, err := s.believed(ctx, m); err != nil {
 		return nil, err
 	}
-	return &localParty{&movedStore{s.local, s.region}}, s.authorize(ctx, m.GetCaller(), pb.AdminService_MoveNamespace_FullMethodName, m.GetNamespace())
+	return &localParty{&movedStore{s.local, s.region}, s.region.config.Name}, s.authorize(ctx, m.GetCaller(), pb.AdminService_MoveNamespace_FullMethodName, m.GetNamespace())
 }
 
 // PlaceNamespace implements the PeerService.

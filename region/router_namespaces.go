@@ -214,6 +214,6 @@ func (r *Router) RaiseFloor(ctx context.Context, namespace string, revision int6
 }
 
 // ForgetRecords implements [store.Placements], in this region's store.
-func (r *Router) ForgetRecords(ctx context.Context, namespace string, revision int64) (bool, error) {
-	return r.local.ForgetRecords(ctx, namespace, revision)
+func (r *Router) ForgetRecords(ctx context.Context, namespace string, revision int64, keep func(store.Key) bool) (bool, error) {
+	return r.local.ForgetRecords(ctx, namespace, revision, keep)
 }

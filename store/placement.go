@@ -73,10 +73,11 @@ type Placements interface {
 	// ErrWrongRegion, be at least this: what an old home may have forgotten, the new one does not
 	// know either.
 	RaiseFloor(ctx context.Context, namespace string, revision int64, floor time.Time) error
-	// ForgetRecords removes records of the namespace, live and expired ones, and reports
-	// whether there may be more. It is sealed or flipped at the revision, else ErrWrongRegion.
-	// One call does a bounded part of the work.
-	ForgetRecords(ctx context.Context, namespace string, revision int64) (more bool, err error)
+	// ForgetRecords removes records of the namespace, live and expired ones, save those of keys
+	// that keep wants (nil: it wants none), and reports whether there may be more. It is sealed
+	// or flipped at the revision, else ErrWrongRegion. One call does a bounded part of the work;
+	// those of one revision keep the same.
+	ForgetRecords(ctx context.Context, namespace string, revision int64, keep func(Key) bool) (more bool, err error)
 }
 
 // Validate checks a placement that is to be stored.

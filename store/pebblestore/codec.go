@@ -135,7 +135,7 @@ func decodeRow(payload []byte) (*row, error) {
 	rec.ReleasedWith = store.Effect(d.oneOf(0, byte(store.EffectUnknown)))
 	flags := d.oneOf(0, flagsKnown)
 	rec.AttemptNumber = int(d.uvarint(math.MaxInt))
-	rec.Key = store.Key{Namespace: d.string(), Scope: d.string(), ID: d.string(), Entity: d.string()}
+	rec.Key = d.key()
 	rec.AttemptID = d.string()
 	rec.Fingerprint.Version = uint32(d.uvarint(math.MaxUint32))
 	rec.Fingerprint.Digest = d.string()
@@ -160,18 +160,22 @@ func decodeRow(payload []byte) (*row, error) {
 	return r, d.finish()
 }
 
+func (d *decoder) key() store.Key {
+	return store.Key{Namespace: d.string(), Scope: d.string(), ID: d.string(), Entity: d.string()}
+}
+
 // peekExpiry returns the expiry of an encoded row without decoding the rest.
 func peekExpiry(payload []byte) (time.Time, error) {
 	d := decoder{rest: payload}
 	return d.time(), d.err
 }
 
-// peekNamespace returns the namespace of an encoded row without decoding the rest.
-func peekNamespace(payload []byte) (string, error) {
+// peekKey returns the key of an encoded row without decoding the rest.
+func peekKey(payload []byte) (store.Key, error) {
 	d := decoder{rest: payload}
 	d.take(8*8 + 4) // five times, three numbers, four bytes
 	d.uvarint(math.MaxInt)
-	return d.string(), d.err
+	return d.key(), d.err
 }
 
 func appendOutcome(b []byte, o *store.Outcome) []byte {

@@ -21,13 +21,13 @@ type forgetting struct {
 
 // ForgetRecords implements [store.Placements]. A damaged row does not tell whose it is, and
 // stays: its key is refused, as before.
-func (s *Store) ForgetRecords(ctx context.Context, namespace string, revision int64) (bool, error) {
+func (s *Store) ForgetRecords(ctx context.Context, namespace string, revision int64, keep func(store.Key) bool) (bool, error) {
 	return past(s, func() (bool, error) {
 		f, tier, from, err := s.resumeForgetting(ctx, namespace, revision)
 		if err != nil {
 			return false, err
 		}
-		rows, next, err := s.scanNamespace(ctx, namespace, tier, from)
+		rows, next, err := s.scanNamespace(ctx, tier, from, func(key *store.Key) bool { return key.Namespace == namespace && (keep == nil || !keep(*key)) })
 		if err != nil {
 			return false, err
 		}
@@ -93,9 +93,9 @@ func (s *Store) leaveForgetting(ctx context.Context, namespace string, f *forget
 	return more, nil
 }
 
-// scanNamespace reads a bounded number of rows and returns the digests of the namespace's
+// scanNamespace reads a bounded number of rows and returns the digests of those that are wanted
 // among them, and the key of the row to go on with; nil at the end.
-func (s *Store) scanNamespace(ctx context.Context, namespace string, tier store.Tier, from []byte) (digests []store.KeyDigest, next []byte, err error) {
+func (s *Store) scanNamespace(ctx context.Context, tier store.Tier, from []byte, wanted func(*store.Key) bool) (digests []store.KeyDigest, next []byte, err error) {
 	s.operators.Lock()
 	defer s.operators.Unlock()
 	_, to := tierSpan(tier)
@@ -112,9 +112,9 @@ func (s *Store) scanNamespace(ctx context.Context, namespace string, tier store.
 		if !budget.spend(len(it.Value())) {
 			return digests, bytes.Clone(it.Key()), nil
 		}
-		if owner, digest, err := ownerOf(it.Key(), it.Value()); err != nil {
+		if key, digest, err := keyOf(it.Key(), it.Value()); err != nil {
 			s.damaged(err)
-		} else if owner == namespace {
+		} else if wanted(&key) {
 			digests = append(digests, digest)
 		}
 	}
@@ -125,18 +125,18 @@ func (s *Store) scanNamespace(ctx context.Context, namespace string, tier store.
 	return digests, nil, nil
 }
 
-// ownerOf returns the namespace and the digest of a stored row.
-func ownerOf(key, value []byte) (string, store.KeyDigest, error) {
-	_, digest, ok := splitRowKey(key)
+// keyOf returns the key of a stored row, and its digest.
+func keyOf(row, value []byte) (store.Key, store.KeyDigest, error) {
+	_, digest, ok := splitRowKey(row)
 	if !ok {
-		return "", digest, errDamagedValue
+		return store.Key{}, digest, errDamagedValue
 	}
-	payload, err := unseal(key, value)
+	payload, err := unseal(row, value)
 	if err != nil {
-		return "", digest, err
+		return store.Key{}, digest, err
 	}
-	namespace, err := peekNamespace(payload)
-	return namespace, digest, err
+	key, err := peekKey(payload)
+	return key, digest, err
 }
 
 // forgetSome removes the first of the rows, as many as one operation may, and returns how many

@@ -67,7 +67,7 @@ func (w *world) forgetAll(revision int64) (calls int) {
 	w.t.Helper()
 	for {
 		calls++
-		more, err := w.s.ForgetRecords(w.t.Context(), "hour", revision)
+		more, err := w.s.ForgetRecords(w.t.Context(), "hour", revision, nil)
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -98,6 +98,8 @@ func made(id string, granted time.Time, body string) store.Inspection {
 		Outcome: outcome, OutcomeDigest: outcome.Digest(),
 	}}
 }
+
+func ofHour(key *store.Key) bool { return key.Namespace == "hour" }
 
 // held returns a record that lapsed under HOLD.
 func held(id string, granted time.Time) store.Inspection {
@@ -357,7 +359,7 @@ func TestForgettingIsBoundedAndComesToItsEnd(t *testing.T) {
 	fill("other", 1)
 	fill("hour", 1)
 	left := w.stored(prefixRow)
-	more, err := w.s.ForgetRecords(t.Context(), "hour", 10)
+	more, err := w.s.ForgetRecords(t.Context(), "hour", 10, nil)
 	if err != nil || !more || left-w.stored(prefixRow) > scanRows || left == w.stored(prefixRow) {
 		t.Errorf("one call forgets %d rows, more: %t, %v; want some, at most %d", left-w.stored(prefixRow), more, err, scanRows)
 	}
@@ -408,7 +410,7 @@ func TestForgettingFindsWhatMaintenanceMoves(t *testing.T) {
 	w.claim("k", "a", true)
 	revision := w.place(1, store.MoveSealed)
 	from, _ := tierSpan(store.TierHour)
-	digests, _, err := w.s.scanNamespace(t.Context(), "hour", store.TierHour, from)
+	digests, _, err := w.s.scanNamespace(t.Context(), store.TierHour, from, ofHour)
 	if err != nil || len(digests) != 1 {
 		t.Fatalf("%d rows, %v", len(digests), err)
 	}
@@ -447,14 +449,14 @@ func TestForgettingLeavesDamagedRows(t *testing.T) {
 	}
 }
 
-func TestPeekNamespace(t *testing.T) {
+func TestPeekKey(t *testing.T) {
 	for _, r := range []*row{inProgressRow(), completedRow(), {rec: made("k", storetest.Start, "x").Record}} {
 		r.rec.AttemptNumber = 1 << 40
-		if got, err := peekNamespace(appendRow(nil, r)); err != nil || got != r.rec.Key.Namespace {
-			t.Errorf("%q, %v; want %q", got, err, r.rec.Key.Namespace)
+		if got, err := peekKey(appendRow(nil, r)); err != nil || got != r.rec.Key {
+			t.Errorf("%+v, %v; want %+v", got, err, r.rec.Key)
 		}
 	}
-	if _, err := peekNamespace([]byte("short")); !errors.Is(err, errDamagedValue) {
+	if _, err := peekKey([]byte("short")); !errors.Is(err, errDamagedValue) {
 		t.Errorf("of a value that is cut short: %v", err)
 	}
 }
@@ -495,7 +497,7 @@ func TestImportAndForgetAcrossCrashes(t *testing.T) {
 	}
 	// Half of it is forgotten, then all.
 	from, _ := tierSpan(store.TierHour)
-	digests, _, err := w.s.scanNamespace(t.Context(), "hour", store.TierHour, from)
+	digests, _, err := w.s.scanNamespace(t.Context(), store.TierHour, from, ofHour)
 	if err != nil {
 		t.Fatal(err)
 	}

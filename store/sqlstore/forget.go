@@ -23,7 +23,7 @@ const (
 
 // ForgetRecords implements [store.Placements]. It goes through the buckets in the order in
 // which rows move, so that what maintenance moves meanwhile is met all the same.
-func (s *Store) ForgetRecords(ctx context.Context, namespace string, revision int64) (more bool, err error) {
+func (s *Store) ForgetRecords(ctx context.Context, namespace string, revision int64, keep func(store.Key) bool) (more bool, err error) {
 	snap, err := s.reread(ctx)
 	if err != nil {
 		return false, err
@@ -42,7 +42,7 @@ func (s *Store) ForgetRecords(ctx context.Context, namespace string, revision in
 			s.forgetting.ended(namespace)
 			return false, nil
 		}
-		if at, err = s.forgetFrom(ctx, ns, revision, snap.buckets[ns.Tier][i], at); err != nil {
+		if at, err = s.forgetFrom(ctx, ns, revision, snap.buckets[ns.Tier][i], at, keep); err != nil {
 			return false, err
 		}
 	}
@@ -53,13 +53,13 @@ func (s *Store) ForgetRecords(ctx context.Context, namespace string, revision in
 var forgettable = []store.MovePhase{store.MoveSealed, store.MoveFlipped}
 
 // forgetFrom removes rows of a bucket, in one transaction, and returns where to go on.
-func (s *Store) forgetFrom(ctx context.Context, ns *store.Namespace, revision int64, id bucketID, at listPlace) (next listPlace, err error) {
+func (s *Store) forgetFrom(ctx context.Context, ns *store.Namespace, revision int64, id bucketID, at listPlace, keep func(store.Key) bool) (next listPlace, err error) {
 	if id.start > at.start {
 		at = listPlace{start: id.start, after: []byte{}}
 	}
 	err = s.again(ctx, ns, func() error {
 		return s.moveTx(ns.Name, revision, forgettable, func(ctx context.Context, tx pgx.Tx, _, _ int64) error {
-			last, err := s.forgetPage(ctx, tx, id, namespacePrefix(ns.Name), at.after)
+			last, err := s.forgetPage(ctx, tx, id, namespacePrefix(ns.Name), at.after, keep)
 			next = listPlace{start: id.start, after: last}
 			if last == nil {
 				next = listPlace{start: id.end(), after: []byte{}}
@@ -71,8 +71,8 @@ func (s *Store) forgetFrom(ctx context.Context, ns *store.Namespace, revision in
 }
 
 // forgetPage looks at the rows of a bucket after a digest, and removes those whose key begins
-// with prefix. Last is the last row it looked at, nil if it came to the end.
-func (s *Store) forgetPage(ctx context.Context, tx pgx.Tx, id bucketID, prefix, after []byte) (last []byte, err error) {
+// with prefix, and is not to be kept. Last is the last row it looked at, nil if it came to the end.
+func (s *Store) forgetPage(ctx context.Context, tx pgx.Tx, id bucketID, prefix, after []byte, keep func(store.Key) bool) (last []byte, err error) {
 	table := id.table(s.opts.Region)
 	err = tx.QueryRow(ctx, fmt.Sprintf("SELECT digest FROM %s WHERE digest > $1 ORDER BY digest LIMIT 1 OFFSET %d", table, scanRows-1), after).Scan(&last)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
@@ -82,20 +82,35 @@ func (s *Store) forgetPage(ctx context.Context, tx pgx.Tx, id bucketID, prefix, 
 	if upTo == nil {
 		upTo = lastDigest
 	}
-	rows, err := tx.Query(ctx, fmt.Sprintf(`DELETE FROM %s AS r WHERE r.digest IN (
-  SELECT o.digest FROM %s AS o WHERE o.digest > $1 AND o.digest <= $2
-    AND o.state <> %d AND substring(o.key from 1 for %d) = $3
-  ORDER BY o.digest LIMIT %d FOR UPDATE)
-RETURNING r.digest`, table, table, stateMoved, len(prefix), forgetRows), after, upTo, prefix)
+	rows, err := tx.Query(ctx, fmt.Sprintf(`SELECT o.digest, o.key FROM %s AS o WHERE o.digest > $1 AND o.digest <= $2
+  AND o.state <> %d AND substring(o.key from 1 for %d) = $3
+ORDER BY o.digest LIMIT %d`, table, stateMoved, len(prefix), forgetRows), after, upTo, prefix)
 	if err != nil {
 		return nil, err
 	}
-	removed, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
-	if err == nil && len(removed) == forgetRows {
-		last = slices.MaxFunc(removed, slices.Compare[[]byte])
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[storedKey])
+	if err != nil {
+		return nil, err
 	}
+	if len(found) == forgetRows {
+		last = found[forgetRows-1].Digest
+	}
+	var forget [][]byte
+	for _, row := range found {
+		if keep != nil {
+			if key, err := store.DecodeKey(row.Key); err == nil && keep(key) {
+				continue // in use: it is not even locked
+			}
+		}
+		forget = append(forget, row.Digest)
+	}
+	_, err = tx.Exec(ctx, fmt.Sprintf(`DELETE FROM %s AS r WHERE r.digest IN (
+  SELECT o.digest FROM %s AS o WHERE o.digest = ANY($1) AND o.state <> %d ORDER BY o.digest FOR UPDATE)`, table, table, stateMoved), forget)
 	return last, err
 }
+
+// storedKey is whose a row is.
+type storedKey struct{ Digest, Key []byte }
 
 // forgetting is how far this process has got with what it is to forget, by namespace: a call
 // goes on where the last one ended. It counts for one revision, at which all that is to be

@@ -40,7 +40,7 @@ func (r *rig) forget(s *Store, revision int64) (calls int) {
 	r.t.Helper()
 	for more := true; more; calls++ {
 		var err error
-		more, err = s.ForgetRecords(r.t.Context(), moving, revision)
+		more, err = s.ForgetRecords(r.t.Context(), moving, revision, nil)
 		r.must(err)
 	}
 	return calls
@@ -290,12 +290,12 @@ func TestForgetRecords(t *testing.T) {
 		r.exec(fmt.Sprintf(`INSERT INTO %s (digest, key, state, expires_at) SELECT sha256((x || $1)::bytea), $2::bytea || x::text::bytea, 1, 1 FROM generate_series(1, $3::int8) AS x`,
 			b.next().table("local")), prefix, namespacePrefix(prefix), rows)
 	}
-	_, err = s.ForgetRecords(t.Context(), moving, 1)
+	_, err = s.ForgetRecords(t.Context(), moving, 1, nil)
 	wantError(t, "not moving", err, store.ErrWrongRegion)
 	r.place(s, 1, 2, store.MoveSealed)
-	_, err = s.ForgetRecords(t.Context(), moving, 1)
+	_, err = s.ForgetRecords(t.Context(), moving, 1, nil)
 	wantError(t, "another revision", err, store.ErrWrongRegion)
-	_, err = s.ForgetRecords(t.Context(), "nowhere", 1)
+	_, err = s.ForgetRecords(t.Context(), "nowhere", 1, nil)
 	wantError(t, "no namespace", err, store.ErrNamespaceUnknown)
 	if calls := r.forget(s, 2); calls < 2 {
 		t.Fatalf("%d rows were forgotten in %d calls", n, calls)

@@ -25,7 +25,7 @@ func exportAll(ctx context.Context, b store.Backend, namespace string) ([]store.
 // forgetAll forgets until there is no more. It gives up on a store that never comes to its end.
 func forgetAll(ctx context.Context, b store.Backend, namespace string, revision int64) error {
 	for range 1000 {
-		if more, err := b.ForgetRecords(ctx, namespace, revision); err != nil || !more {
+		if more, err := b.ForgetRecords(ctx, namespace, revision, nil); err != nil || !more {
 			return err
 		}
 	}

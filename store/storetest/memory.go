@@ -314,7 +314,7 @@ func (m *Memory) RaiseFloor(_ context.Context, namespace string, revision int64,
 }
 
 // ForgetRecords implements [store.Placements].
-func (m *Memory) ForgetRecords(_ context.Context, namespace string, revision int64) (bool, error) {
+func (m *Memory) ForgetRecords(_ context.Context, namespace string, revision int64, keep func(store.Key) bool) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	ns, ok := m.namespaces[namespace]
@@ -324,7 +324,9 @@ func (m *Memory) ForgetRecords(_ context.Context, namespace string, revision int
 	if err := ns.CheckMove(revision, store.MoveSealed, store.MoveFlipped); err != nil {
 		return false, err
 	}
-	maps.DeleteFunc(m.rows, func(_ store.KeyDigest, r *memoryRow) bool { return r.record.Key.Namespace == namespace })
+	maps.DeleteFunc(m.rows, func(_ store.KeyDigest, r *memoryRow) bool {
+		return r.record.Key.Namespace == namespace && (keep == nil || !keep(r.record.Key))
+	})
 	return false, nil
 }
 

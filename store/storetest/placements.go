@@ -29,6 +29,7 @@ var placements = []check{
 	{"a thousand records in a call", on(placementsThousand)},
 	{"imported records last as long as any", on(placementsLast)},
 	{"forgetting leaves nothing and spares others", on(placementsForget)},
+	{"forgetting keeps what is wanted", on(placementsKeep)},
 	{"forgetting that is refused", on(placementsForgetRefused)},
 }
 
@@ -744,12 +745,44 @@ func placementsForget(r *rig) {
 	}
 }
 
+// placementsKeep: of one namespace some keys are forgotten and others stay, while callers use them.
+func placementsKeep(r *rig) {
+	key := func(i int) store.Key { return store.Key{Namespace: hourTakeover, ID: fmt.Sprint(i)} }
+	kept := func(k store.Key) bool { return strings.HasSuffix(k.ID, "7") }
+	const keys = 200
+	before := map[int]recordView{}
+	for i := range keys {
+		r.completed(key(i), "a", done)
+		before[i] = r.record(key(i))
+	}
+	p := r.place(hourTakeover, 1, store.MoveFlipped)
+	for more := true; more; {
+		var err error
+		if more, err = r.ForgetRecords(r.ctx, hourTakeover, p.Revision, kept); err != nil {
+			r.Fatalf("ForgetRecords: %v", err)
+		}
+	}
+	for range 2 {
+		for i := range keys {
+			if kept(key(i)) {
+				r.unchanged(key(i), before[i], "others were forgotten")
+				r.do(claim(key(i), "b"), "completed")
+			} else {
+				r.refuse(inspect(key(i)), store.ErrKeyNotFound)
+			}
+		}
+		r.reopen()
+	}
+	fresh := r.grant(key(keys), "a")
+	r.do(complete(key(keys), fresh, done), "recorded")
+}
+
 func placementsForgetRefused(r *rig) {
 	r.completed(takeoverKey, "a", done)
 	before := r.record(takeoverKey)
 	refused := func(what string, revision int64) {
 		r.Helper()
-		_, err := r.ForgetRecords(r.ctx, hourTakeover, revision)
+		_, err := r.ForgetRecords(r.ctx, hourTakeover, revision, nil)
 		r.refusedAs(what, err, store.ErrWrongRegion)
 		r.unchanged(takeoverKey, before, what)
 	}
@@ -760,6 +793,6 @@ func placementsForgetRefused(r *rig) {
 	revision := r.place(hourTakeover, 1, store.MoveSealed).Revision
 	refused("forgetting at an earlier revision", revision-1)
 	refused("forgetting at a later revision", revision+1)
-	_, err := r.ForgetRecords(r.ctx, "nobody", revision)
+	_, err := r.ForgetRecords(r.ctx, "nobody", revision, nil)
 	r.refusedAs("forgetting no namespace", err, store.ErrNamespaceUnknown)
 }

@@ -76,7 +76,7 @@ func (m *machine) stray(t *rapid.T, namespace string) {
 		m.refusedPlacement("an import without a move", m.inst.ImportRecords(m.ctx, namespace, placed.Revision, nil))
 	}
 	if phase := placed.Move.Phase; phase != store.MoveSealed && phase != store.MoveFlipped {
-		_, err := m.inst.ForgetRecords(m.ctx, namespace, placed.Revision)
+		_, err := m.inst.ForgetRecords(m.ctx, namespace, placed.Revision, nil)
 		m.refusedPlacement("forgetting without a move", err)
 	}
 }
