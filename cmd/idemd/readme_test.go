@@ -16,9 +16,9 @@ import (
 )
 
 // The README marks what is tested with a comment in the line before a code block, which
-// no reader sees: `<!-- tour -->` for commands with their output, `<!-- database -->` for those with a database, `<!-- compile -->` for
-// Go programs, `<!-- script -->` for a script that cron starts.
-var readmeBlock = regexp.MustCompile("(?m)^<!-- (tour|database|compile|script) -->\n```[a-z]+\n((?:[^`]|`[^`])*?)^```$")
+// no reader sees: `<!-- tour -->` for commands with their output, `<!-- database -->` and `<!-- regions -->` for those with a
+// database and with regions, `<!-- compile -->` for Go programs, `<!-- script -->` for a script that cron starts.
+var readmeBlock = regexp.MustCompile("(?m)^<!-- (tour|database|regions|compile|script) -->\n```[a-z]+\n((?:[^`]|`[^`])*?)^```$")
 
 func readmeBlocks(t *testing.T, kind string) []string {
 	t.Helper()
@@ -51,12 +51,22 @@ func TestReadmeDatabase(t *testing.T) {
 	startShell(t).tour(t, readmeBlocks(t, "database"), ports)
 }
 
-// tour types the commands, with other ports.
+// TestReadmeRegions does with those that have three regions.
+func TestReadmeRegions(t *testing.T) {
+	ports := strings.NewReplacer("127.0.0.1:7621", freeAddr(t), "127.0.0.1:7622", freeAddr(t), "127.0.0.1:7623", freeAddr(t))
+	startShell(t).tour(t, readmeBlocks(t, "regions"), ports)
+}
+
+// tour types the commands, with other ports. A block without prompts is one command, without output.
 func (s *shell) tour(t *testing.T, blocks []string, ports *strings.Replacer) {
 	t.Helper()
 	for _, block := range blocks {
-		for _, step := range strings.Split(block, "$ ")[1:] {
-			command, want, _ := strings.Cut(step, "\n")
+		if !strings.HasPrefix(block, "$ ") {
+			s.run(t, ports.Replace(block), "")
+			continue
+		}
+		for _, step := range strings.Split("\n"+block, "\n$ ")[1:] {
+			command, want, _ := strings.Cut(strings.TrimSuffix(step, "\n")+"\n", "\n")
 			got := s.run(t, ports.Replace(command), want)
 			if shape(got) != shape(want) {
 				t.Errorf("$ %s\ngot:\n%s\nthe README has:\n%s", command, got, want)
@@ -72,6 +82,8 @@ var shapes = []struct{ pattern, with string }{
 	{`((?:data directory|database)  ).*`, `${1}PLACE`},
 	{`\d{4}-\d\d-\d\dT[0-9:.]+Z`, `TIME`},
 	{`\b\d{16}\b`, `FENCE`},
+	{`\b[0-9a-f]{32}\b`, `STORE`},
+	{` {2,}`, `  `},
 	{`(age +|in |after +)[0-9a-zµ.]+s\b`, `${1}DURATION`},
 	{`(?m)^bash: line \d+: .*(Killed|Terminated) .*\n`, ``},
 }
@@ -134,7 +146,7 @@ func (s *shell) run(t *testing.T, command, want string) string {
 	if inBackground {
 		fmt.Fprintln(s.stdin, command)
 	} else {
-		fmt.Fprintf(s.stdin, "{ %s; } 2>&1\necho '%s'\n", command, mark)
+		fmt.Fprintf(s.stdin, "{ %s\n} 2>&1\necho '%s'\n", command, mark)
 	}
 	var got strings.Builder
 	for n := 0; !inBackground || n < strings.Count(want, "\n"); n++ {
