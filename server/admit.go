@@ -35,6 +35,9 @@ func (c *calls) authenticate(ctx context.Context, method string) (context.Contex
 	if err != nil {
 		return ctx, r, err
 	}
+	if c.identity.Knows(principal) {
+		connectionOf(ctx).met()
+	}
 	return identity.NewContext(ctx, principal), r, nil
 }
 
@@ -73,6 +76,12 @@ func (s *admittedStream) Context() context.Context { return s.ctx }
 func (s *admittedStream) RecvMsg(m any) error {
 	if err := s.ServerStream.RecvMsg(m); err != nil || s.authorize == nil {
 		return err
+	}
+	if f, ok := m.(*frame); ok {
+		if f.err != nil {
+			return nil // who reads it refuses it
+		}
+		m = f.message
 	}
 	return s.authorize(m)
 }

@@ -19,7 +19,7 @@ func TestDoorClosesWhenFull(t *testing.T) {
 		defer lis.Close()
 		let := make(chan net.Conn, 10)
 		go func() {
-			d := newDoor(lis, 2, r.config.Logger, r.config.Metrics)
+			d := newDoor(lis, 2, 0, r.config.Logger, r.config.Metrics)
 			for {
 				c, err := d.Accept()
 				if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -21,6 +22,10 @@ const (
 	probeInterval = 5 * time.Second
 	// probeTimeout is how long it has for that.
 	probeTimeout = 2 * time.Second
+	// maxWatches is how many watches one connection may have, one for each service and one more;
+	// all together may have one each.
+	maxWatches    = 4
+	maxAllWatches = maxConnections
 )
 
 // healthServices are those whose health is told; "" is the server as a whole. They stand
@@ -39,6 +44,8 @@ type health struct {
 	stopped context.Context // ends the probes
 	stop    context.CancelFunc
 	probes  sync.WaitGroup
+
+	watches atomic.Int32
 
 	mu       sync.Mutex
 	problem  string        // what is wrong; empty if nothing is
@@ -159,6 +166,16 @@ func (h *health) List(context.Context, *healthpb.HealthListRequest) (*healthpb.H
 
 // Watch implements grpc.health.v1. It ends when the server drains, after it has said so.
 func (h *health) Watch(req *healthpb.HealthCheckRequest, out grpc.ServerStreamingServer[healthpb.HealthCheckResponse]) error {
+	done, err := among(&connectionOf(out.Context()).watches, maxWatches, "watches of the connection")
+	if err != nil {
+		return err
+	}
+	defer done()
+	done, err = among(&h.watches, maxAllWatches, "watches")
+	if err != nil {
+		return err
+	}
+	defer done()
 	last := healthpb.HealthCheckResponse_UNKNOWN
 	for {
 		problem, draining, changed := h.now()

@@ -1,14 +1,17 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/netip"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/grpc/peer"
 
 	"github.com/idemd/idemd/server/identity"
 	"github.com/idemd/idemd/store"
@@ -25,7 +28,10 @@ func newAdminHTTP(h *health, registry Registry, c *calls) *http.Server {
 	})))
 	mux.HandleFunc("GET /healthz", h.serveHTTP)
 	return &http.Server{
-		Handler:           mux,
+		Handler: mux,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return peer.NewContext(ctx, &peer.Peer{Addr: c.RemoteAddr()}) // so that connectionOf finds it
+		},
 		ErrorLog:          slog.NewLogLogger(c.logger.Handler(), slog.LevelDebug), // handshakes that failed
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
@@ -46,6 +52,7 @@ func (c *calls) operatorsOnly(next http.Handler) http.Handler {
 			err = c.identity.Authorizer().AuthorizeAny(string(principal), identity.Operator)
 		}
 		if err == nil {
+			connectionOf(r.Context()).met()
 			next.ServeHTTP(w, r)
 			return
 		}

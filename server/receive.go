@@ -29,7 +29,42 @@ func (c *calls) reading(service grpc.ServiceDesc) *grpc.ServiceDesc {
 			return handler(srv, ctx, func(m any) error { return c.read(ctx, op, m, receive) }, interceptor)
 		}
 	}
+	service.Streams = slices.Clone(service.Streams)
+	for i := range service.Streams {
+		stream := service.Streams[i]
+		service.Streams[i].Handler = func(srv any, ss grpc.ServerStream) error {
+			return c.readStream(srv, ss, &stream)
+		}
+	}
 	return &service
+}
+
+// readStream serves a stream. Its request is read as a call's is. One that its client goes on
+// writing to would hold others up while nothing comes: of those a connection may have so many,
+// and of each a message may be on its way.
+func (c *calls) readStream(srv any, ss grpc.ServerStream, stream *grpc.StreamDesc) error {
+	op := operationOf(stream.StreamName)
+	if !stream.ClientStreams {
+		return stream.Handler(srv, &requestStream{ss, c, op})
+	}
+	done, err := among(&connectionOf(ss.Context()).streams, maxSessions, "streams like this of the connection")
+	if err != nil {
+		return c.unread(ss.Context(), op, err)
+	}
+	defer done()
+	return stream.Handler(srv, ss)
+}
+
+// requestStream is a stream that answers one request.
+type requestStream struct {
+	grpc.ServerStream
+	calls *calls
+	op    operation
+}
+
+// RecvMsg implements grpc.ServerStream.
+func (s *requestStream) RecvMsg(m any) error {
+	return s.calls.read(s.Context(), s.op, m, s.ServerStream.RecvMsg)
 }
 
 // read reads a request, of somebody who is known. A call that comes while as many of its connection are being read

@@ -6,7 +6,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"maps"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -250,4 +252,49 @@ func TestStuckRequests(t *testing.T) {
 		synctest.Wait()
 		grant(t, client.New(conn), testKey, "a")
 	})
+}
+
+// Whatever is registered, its requests are read as calls reads them: of one connection only so
+// many are read at once, and those that wait for it do not wait for ever. A stream that its client
+// goes on writing to cannot be told to wait: there are only so many of them.
+func TestEveryMethodIsBehindTheGate(t *testing.T) {
+	methods := servedBy(t)
+	if len(methods) < 35 {
+		t.Errorf("only %d methods", len(methods))
+	}
+	for _, method := range methods {
+		t.Run(method, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRigOf(t, Config{Backend: newMemory()}, servePeers)
+				defer r.close()
+				conn := r.connect()
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				var refused atomic.Int32
+				for range maxReading + 10 {
+					stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
+					if err != nil {
+						t.Fatal(err)
+					}
+					go func() {
+						if _, reason := reasonIn(stream.RecvMsg(&emptypb.Empty{})); reason == "OVERLOADED" {
+							refused.Add(1)
+						}
+					}()
+				}
+				time.Sleep(maxStoreTime)
+				synctest.Wait()
+				if got := refused.Load(); got < 10 {
+					t.Errorf("of %d requests that do not arrive, only %d were refused", maxReading+10, got)
+				}
+			})
+		})
+	}
+}
+
+// servedBy are the methods of a server that has all services.
+func servedBy(t *testing.T) []string {
+	r := newRigOf(t, Config{Backend: newMemory()}, servePeers)
+	grant(t, r.client(), testKey, "a") // it serves
+	return slices.Sorted(maps.Keys(servedMethods(r.grpc)))
 }

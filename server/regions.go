@@ -24,14 +24,6 @@ type Regions interface {
 	Drain()
 }
 
-// registrar registers services with their requests read as calls reads them.
-type registrar struct{ server *Server }
-
-// RegisterService implements grpc.ServiceRegistrar.
-func (r registrar) RegisterService(desc *grpc.ServiceDesc, impl any) {
-	r.server.grpc.RegisterService(r.server.calls.reading(*desc), impl)
-}
-
 // GetTopology implements the IdempotencyService. It shows the namespaces that the caller may use.
 func (s *keyService) GetTopology(ctx context.Context, _ *pb.GetTopologyRequest) (*pb.GetTopologyResponse, error) {
 	if s.regions == nil {

@@ -106,7 +106,7 @@ func (s *Server) security() []grpc.ServerOption {
 	if !s.config.Identity.Encrypts() {
 		return nil
 	}
-	return []grpc.ServerOption{grpc.Creds(s.config.Identity.TransportCredentials())}
+	return []grpc.ServerOption{grpc.Creds(greeting{s.config.Identity.TransportCredentials(), s.config.Identity})}
 }
 
 // mayServeAfar reports whether listeners that other machines can reach are permitted.
@@ -158,10 +158,24 @@ func (s *Server) keyService() *keyService {
 	return service
 }
 
+// registrar registers services with their requests read as calls reads them. There is no other
+// way for a service onto the listener.
+type registrar struct{ server *Server }
+
+// RegisterService implements grpc.ServiceRegistrar.
+func (r registrar) RegisterService(desc *grpc.ServiceDesc, impl any) {
+	r.server.grpc.RegisterService(r.server.calls.reading(*desc), impl)
+}
+
+// GetServiceInfo implements reflection.ServiceInfoProvider.
+func (r registrar) GetServiceInfo() map[string]grpc.ServiceInfo {
+	return r.server.grpc.GetServiceInfo()
+}
+
 func (s *Server) register() {
-	s.grpc.RegisterService(s.calls.reading(pb.IdempotencyService_ServiceDesc), s.keyService())
-	s.grpc.RegisterService(s.calls.reading(pb.AdminService_ServiceDesc), &adminService{backend: s.top, metrics: s.config.Metrics, authorizer: s.config.Identity.Authorizer(), calls: s.calls, mover: s.config.Mover, regions: s.config.Regions, backup: s.config.Backup})
-	healthpb.RegisterHealthServer(s.grpc, s.health)
+	pb.RegisterIdempotencyServiceServer(registrar{s}, s.keyService())
+	pb.RegisterAdminServiceServer(registrar{s}, &adminService{backend: s.top, metrics: s.config.Metrics, authorizer: s.config.Identity.Authorizer(), calls: s.calls, mover: s.config.Mover, regions: s.config.Regions, backup: s.config.Backup})
+	healthpb.RegisterHealthServer(registrar{s}, s.health)
 	if s.config.Regions != nil {
 		s.config.Regions.Register(registrar{s}, s.local)
 	}
@@ -179,9 +193,9 @@ func (s *Server) Serve(lis net.Listener) error {
 		return errors.Join(errors.New("server: Serve was called before"), lis.Close())
 	}
 	if isLocal(lis) {
-		reflection.Register(s.grpc)
+		reflection.Register(registrar{s})
 	}
-	err := s.grpc.Serve(newDoor(lis, maxConnections, s.config.Logger, s.config.Metrics))
+	err := s.grpc.Serve(s.door(lis, maxConnections))
 	if errors.Is(err, grpc.ErrServerStopped) {
 		return nil
 	}
@@ -195,7 +209,7 @@ func (s *Server) ServeAdmin(lis net.Listener) error {
 	if err := checkListener(lis, s.mayServeAfar()); err != nil {
 		return errors.Join(err, lis.Close())
 	}
-	entered := net.Listener(newDoor(lis, maxAdminConnections, s.config.Logger, s.config.Metrics))
+	entered := net.Listener(s.door(lis, maxAdminConnections))
 	if s.config.Identity.Encrypts() && !isLocal(lis) {
 		entered = tls.NewListener(entered, s.config.Identity.TLSConfig("http/1.1"))
 	}
@@ -204,6 +218,16 @@ func (s *Server) ServeAdmin(lis net.Listener) error {
 		return nil
 	}
 	return err
+}
+
+// door is a door before a listener. Nobody is a stranger where nobody is told apart, and who is on
+// this machine, in plain text, is not either.
+func (s *Server) door(lis net.Listener, most int) *door {
+	strangers := 0
+	if s.config.Identity.Identifies() && (s.config.Identity.Encrypts() || !isLocal(lis)) {
+		strangers = most / strangersShare
+	}
+	return newDoor(lis, most, strangers, s.config.Logger, s.config.Metrics)
 }
 
 // Shutdown ends the server in this order: health says NOT_SERVING; waiting claims are

@@ -17,8 +17,8 @@ import (
 
 // The first three are promised in the .proto.
 const (
-	// maxSessions is how many sessions one connection may have. Of each, a message may be on
-	// its way.
+	// maxSessions is how many sessions one connection may have, or streams of reflection. Of
+	// each, a message may be on its way.
 	maxSessions = 8
 	// maxOpen is how many operations may be open in a session, and share a message.
 	maxOpen = 1024
@@ -54,11 +54,6 @@ func (s *keyService) Session(stream pb.IdempotencyService_SessionServer) error {
 }
 
 func (s *keyService) session(stream pb.IdempotencyService_SessionServer) error {
-	conn := connectionOf(stream.Context())
-	defer conn.sessions.Add(-1)
-	if conn.sessions.Add(1) > maxSessions {
-		return store.Refuse(store.ErrOverloaded, fmt.Sprintf("the connection has %d sessions; nothing was done", maxSessions))
-	}
 	if err := stream.SendHeader(metadata.MD{}); err != nil {
 		return err
 	}

@@ -192,6 +192,9 @@ func (a *Authority) Notice() string {
 	return strings.Join(notices, "; ")
 }
 
+// Knows reports whether the policy has something for a principal.
+func (a *Authority) Knows(p Principal) bool { return a.Identifies() && a.policy.now().knows(p) }
+
 // Credentials are what somebody brings along.
 type Credentials struct {
 	// Certificate is that of the connection; nil if there is none.
