@@ -127,6 +127,8 @@ type move struct {
 
 	current store.Placement // the newest that was decided
 	rule    placement.Rule  // its rule
+	epoch   int64           // the highest of any region
+	missing []string        // regions that were not reached, of a move that is abandoned
 	left    []string        // the homes before the flip, if this run has seen it
 	last    time.Time       // by the old homes' clocks: when nothing was granted any more
 	detail  string          // for the next step
@@ -271,31 +273,6 @@ func (v *move) finish(ctx context.Context) error {
 		return err
 	}
 	return v.spread(ctx, left...)
-}
-
-// abandon brings a move back to where it began, unless it has arrived.
-func (v *move) abandon(ctx context.Context) error {
-	switch v.now() {
-	case flipped:
-		return store.Refuse(store.ErrInvalidArgument, fmt.Sprintf(
-			"the keys of namespace %q have arrived in region %q; to have them back, move them back", v.Namespace, v.To))
-	case frozen, sealed:
-		if err := v.decide(ctx, v.next(store.MoveFlipped)); err != nil {
-			return err
-		}
-	case atRest:
-		return v.reached("abandoned", "no move is under way")
-	}
-	if err := v.spread(ctx, v.sources()...); err != nil { // they serve again, whatever becomes of the other
-		return err
-	}
-	if err := v.clear(ctx, 0); err != nil {
-		return also(err, fmt.Sprintf("the keys live where they lived before, but region %q may still have what was copied, until this is run again", v.To))
-	}
-	if err := v.spread(ctx, append(v.sources(), v.To)...); err != nil {
-		return err
-	}
-	return v.reached("abandoned", "the keys live where they lived before")
 }
 
 // reached tells of a step and logs it.

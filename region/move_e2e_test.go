@@ -284,6 +284,27 @@ func TestMoveIsAbandonedWhileItWaits(t *testing.T) {
 	cancel()
 }
 
+// Whoever creates a namespace can move it at once. One that lacks something for its placement is
+// refused with what that is.
+func TestMoveRightAfterCreation(t *testing.T) {
+	w := start(t, `"*": fixed us`, "eu", "us", "ap")
+	if _, err := w.us().router.CreateNamespace(t.Context(), store.Namespace{Name: "fresh"}); err != nil {
+		t.Fatal(err)
+	}
+	err := w.eu().region.MoveNamespace(t.Context(), &pb.MoveNamespaceRequest{Namespace: "fresh", ToRegion: "eu"}, func(*pb.MoveNamespaceResponse) error {
+		w.clock.Advance(time.Millisecond)
+		return nil
+	})
+	if err != nil {
+		t.Errorf("moved right after it was created: %v", err)
+	}
+	if _, err := w.eu().store.CreateNamespace(t.Context(), store.Namespace{Name: "alone"}); err != nil {
+		t.Fatal(err)
+	}
+	err = w.eu().region.MoveNamespace(t.Context(), &pb.MoveNamespaceRequest{Namespace: "alone", ToRegion: "eu"}, func(*pb.MoveNamespaceResponse) error { return nil })
+	refuses(t, err, store.ErrUnavailable, "has no home yet", "does not have this namespace")
+}
+
 // A store that was lost is not moved from, or by, as if it had been empty.
 func TestMoveFromAStoreThatWasLost(t *testing.T) {
 	w := start(t, `"*": fixed us`, "eu", "us", "ap")

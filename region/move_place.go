@@ -34,14 +34,15 @@ func (v *move) check() error {
 }
 
 // find sets current to the newest placement that was decided. Whoever decides what comes after
-// a placement is one of the regions of its rule, so these are asked until there are no more.
+// a placement is one of the regions of its rule, so these are asked until there are no more. Who
+// gives up a move makes do with those that answer: one of the others may be the reason for it.
 func (v *move) find(ctx context.Context) error {
-	toAsk := []string{v.Here}
-	if !v.Abandon { // the one that the move is given up for may be out of reach
-		toAsk = append(toAsk, v.To)
-	}
+	toAsk := []string{v.Here, v.To}
 	for i := 0; i < len(toAsk); i++ {
 		ns, err := v.known(ctx, toAsk[i])
+		if v.Abandon && v.without(toAsk[i], err) {
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -70,6 +71,7 @@ func (v *move) known(ctx context.Context, region string) (store.Namespace, error
 
 // hear takes a placement up if it is newer.
 func (v *move) hear(p store.Placement, region string) error {
+	v.epoch = max(v.epoch, p.Epoch)
 	switch {
 	case p.Revision == v.current.Revision && p != v.current:
 		return store.Refuse(store.ErrWrongRegion, fmt.Sprintf(
@@ -99,10 +101,15 @@ func (v *move) fits() error {
 	return nil
 }
 
-// next is the placement after the current one, with the move at the phase.
+// next is the placement after the current one, with the move at the phase. Its epoch is that of
+// the current one, unless the other that decides has flipped the move that was abandoned without
+// it: see [move.overrule].
 func (v *move) next(phase store.MovePhase) store.Placement {
 	p := v.current
 	p.Revision++
+	if v.epoch > p.Epoch {
+		p.Epoch = v.epoch + 1
+	}
 	p.Move = store.Move{}
 	if phase != 0 {
 		p.Move = store.Move{To: v.To, Phase: phase}
@@ -112,7 +119,7 @@ func (v *move) next(phase store.MovePhase) store.Placement {
 
 // decide makes next the placement, unless another one was made it.
 func (v *move) decide(ctx context.Context, next store.Placement) error {
-	decider := v.rule.Regions()[0]
+	decider := v.decider()
 	if _, err := v.placeAt(ctx, decider, next); err != nil {
 		if errors.Is(err, store.ErrWrongRegion) {
 			return store.Refuse(store.ErrWrongRegion, fmt.Sprintf(
@@ -123,6 +130,9 @@ func (v *move) decide(ctx context.Context, next store.Placement) error {
 	}
 	return v.take(next)
 }
+
+// decider is the region whose store decides what comes after the current placement.
+func (v *move) decider() string { return v.rule.Regions()[0] }
 
 // spread gives the regions the current placement.
 func (v *move) spread(ctx context.Context, regions ...string) error {
@@ -194,12 +204,11 @@ func (v *move) comparable(ctx context.Context) error {
 		return err
 	}
 	here := placed[v.To]
+	if err := v.alike(placed); err != nil {
+		return err
+	}
 	for _, source := range sources {
 		there := placed[source]
-		if !sameSettings(here.Namespace, there.Namespace) {
-			return store.Refuse(store.ErrInvalidArgument, fmt.Sprintf(
-				"the settings of namespace %q in regions %q and %q are not the same; set them again (idemd namespace set)", v.Namespace, source, v.To))
-		}
 		if behind := there.Now.Sub(here.Now); behind > maxBehind {
 			return store.Refuse(store.ErrInvalidArgument, fmt.Sprintf(
 				"the clock of region %q is %v behind that of %q, and the namespace could not be used for as long; mend the clock", v.To, behind.Round(time.Second), source))
@@ -208,9 +217,20 @@ func (v *move) comparable(ctx context.Context) error {
 	return nil
 }
 
-// sameSettings reports whether two regions keep the namespace alike. A recovery floor is a
-// region's own, and is carried over.
-func sameSettings(a, b store.Namespace) bool {
-	a.RecoveryFloor, b.RecoveryFloor = time.Time{}, time.Time{}
-	return a.SameSettings(b)
+// alike refuses to go on between stores that keep the namespace with other settings: keys would
+// end by what they were not granted under.
+func (v *move) alike(placed map[string]store.Placed) error {
+	for _, source := range v.sources() {
+		differ := differences(v.To, placed[v.To].Namespace, source, placed[source].Namespace)
+		if differ == "" {
+			continue
+		}
+		first := ""
+		if v.now() != atRest {
+			first = "abandon the move (--abandon), then "
+		}
+		return store.Refuse(store.ErrInvalidArgument, fmt.Sprintf(
+			"the settings of namespace %q are not the same in regions %q and %q: %s; %s%s", v.Namespace, source, v.To, differ, first, howToSettle))
+	}
+	return nil
 }

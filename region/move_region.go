@@ -2,6 +2,7 @@ package region
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -28,9 +29,27 @@ func (r *Region) MoveNamespace(ctx context.Context, m *pb.MoveNamespaceRequest, 
 	if k := r.atlas.Load().byName[req.Namespace]; k != nil && k.dispute != "" {
 		return disputed(k)
 	}
+	if !req.Abandon {
+		if err := r.placedSoon(ctx, req.Namespace); err != nil {
+			return err
+		}
+	}
 	return r.mover(ctx).Move(ctx, req, func(s Step) error {
 		return tell(&pb.MoveNamespaceResponse{Step: s.Name, Detail: s.Detail, Count: s.Count, Placement: storepb.PlacementToProto(s.Placement)})
 	})
+}
+
+// placedSoon waits for the first placement of a namespace, which may have been created a moment
+// ago, and says what it lacks if that does not come.
+func (r *Region) placedSoon(ctx context.Context, namespace string) error {
+	bounded, cancel := context.WithTimeout(ctx, learnTime)
+	defer cancel()
+	for {
+		_, err := r.find(ctx, namespace)
+		if !errors.Is(err, store.ErrUnavailable) || sleep(bounded, settleInterval) != nil {
+			return err
+		}
+	}
 }
 
 // mover moves in the name of the one who calls.

@@ -81,7 +81,13 @@ func moveByChance(w *moveWorld) {
 			if abandon {
 				here = worldRegions[w.rand.IntN(len(worldRegions))]
 			}
-			_ = w.mover(here, step).Move(context.Background(), MoveRequest{Namespace: movedNamespace, To: to, Abandon: abandon, Patience: 3 * time.Second}, quiet)
+			m := w.mover(here, step)
+			for _, region := range worldRegions {
+				if abandon && region != here && w.rand.IntN(4) == 0 {
+					m.Peers[region] = awayParty{}
+				}
+			}
+			_ = m.Move(context.Background(), MoveRequest{Namespace: movedNamespace, To: to, Abandon: abandon, Patience: 3 * time.Second}, quiet)
 		}
 	}
 	calling := func(a *actor) {
@@ -481,25 +487,181 @@ func TestMoveForgetsAnEarlierStay(t *testing.T) {
 	}
 }
 
+// abandonWithout gives up a move in a region that does not reach others.
+func (w *moveWorld) abandonWithout(here, to string, away ...string) (said Step, err error) {
+	m := w.mover(here, func() error { return nil })
+	for _, region := range away {
+		m.Peers[region] = awayParty{}
+	}
+	err = m.Move(w.t.Context(), MoveRequest{Namespace: movedNamespace, To: to, Abandon: true}, func(s Step) error {
+		said = s
+		return nil
+	})
+	return said, err
+}
+
+// The region that a move was given up for may be lost for long: the keys are used as before, and
+// moved elsewhere. What it had copied it forgets before anything is moved there again.
 func TestMoveIsAbandonedWithoutItsTarget(t *testing.T) {
 	w := newMoveWorld(t, 1, "fixed us", 0)
+	if _, err := w.stores["us"].Claim(t.Context(), store.ClaimRequest{Key: store.Key{Namespace: movedNamespace, ID: "held"}, AttemptID: "a", Epoch: 1, Hold: true}); err != nil {
+		t.Fatal(err)
+	}
+	w.advance(6 * time.Second)
 	req := MoveRequest{Namespace: movedNamespace, To: "eu"}
-	w.crashAt("sealed", req)
-	away := w.mover("us", func() error { return nil })
-	away.Peers["eu"] = nowhere{}
-	req.Abandon = true
-	err := away.Move(t.Context(), req, quiet)
-	if !errors.Is(err, store.ErrHomeUnreachable) || !strings.Contains(err.Error(), "where they lived before") {
-		t.Fatalf("got %v", err)
+	w.crashAt("copied", req)
+	said, err := w.abandonWithout("us", "eu", "eu")
+	if err != nil || said.Name != "abandoned" || !strings.Contains(said.Detail, `["eu"] could not be reached`) {
+		t.Fatalf("%+v, %v", said, err)
 	}
 	if w.claim("us", "1", "a", 1).Granted == nil {
 		t.Error("the old home does not serve again")
 	}
-	if steps, err := w.steps(req, "us"); err != nil || !slices.Equal(steps, []string{"abandoned"}) {
-		t.Fatalf("abandoned once the target is back: %q, %v", steps, err)
+	w.advance(6 * time.Second)
+	away := w.mover("ap", func() error { return nil })
+	away.Peers["eu"] = awayParty{}
+	if err := away.Move(t.Context(), MoveRequest{Namespace: movedNamespace, To: "ap"}, quiet); err != nil {
+		t.Fatalf("moved elsewhere meanwhile: %v", err)
+	}
+	if _, err := w.stores["ap"].Resolve(t.Context(), store.ResolveRequest{Key: store.Key{Namespace: movedNamespace, ID: "held"}, AnyFence: true, Reason: "done", Epoch: 2}); err != nil {
+		t.Fatal(err)
+	}
+	w.advance(worldRetention)
+	w.finishMove(req)
+	w.checkArrived("eu")
+	if got := w.claim("eu", "held", "b", 3); got.Granted == nil {
+		t.Errorf("a key that was settled meanwhile: %+v", got)
+	}
+}
+
+// A home that is lost while a namespace moves from several keeps the others' keys from nobody.
+// When it is back it learns that the move was given up, and its keys are used as well.
+func TestMoveIsAbandonedWithoutAHome(t *testing.T) {
+	for _, lost := range []string{"ap", "us"} { // the one that decides, and another
+		t.Run(lost, func(t *testing.T) {
+			w := newMoveWorld(t, 1, "prefix a-=ap *=us", 0)
+			w.crashAt("frozen", MoveRequest{Namespace: movedNamespace, To: "eu"})
+			other := map[string]string{"ap": "us", "us": "ap"}[lost]
+			if said, err := w.abandonWithout(other, "eu", lost); err != nil || said.Name != "abandoned" || !strings.Contains(said.Detail, lost) {
+				t.Fatalf("%+v, %v", said, err)
+			}
+			if p := w.placementIn(other); p.Move.Phase == store.MoveFrozen || p.Rule != "prefix a-=ap *=us" {
+				t.Errorf("the other home has %+v", p)
+			}
+			if p := w.placementIn(lost); p.Move.Phase != store.MoveFrozen {
+				t.Fatalf("the lost home has %+v", p)
+			}
+			heard := w.placementIn("eu") // by gossip
+			if _, err := w.stores[lost].PlaceNamespace(t.Context(), movedNamespace, heard); err != nil {
+				t.Fatal(err)
+			}
+			w.checkGrants()
+			if lost == "ap" { // its store decides that it is over
+				if said, err := w.abandonWithout("us", "eu"); err != nil || said.Name != "abandoned" {
+					t.Fatalf("once more: %+v, %v", said, err)
+				}
+			}
+			for _, region := range worldRegions {
+				if p := w.placementIn(region); p.Move != (store.Move{}) || p.Rule != "prefix a-=ap *=us" {
+					t.Errorf("region %s has %+v", region, p)
+				}
+			}
+			w.finishMove(MoveRequest{Namespace: movedNamespace, To: "eu"})
+			w.checkArrived("eu")
+		})
+	}
+}
+
+// A flip of which the new home had not heard when the move was given up without the one that
+// decided it never counts.
+func TestMoveIsAbandonedThoughItWasFlipped(t *testing.T) {
+	w := newMoveWorld(t, 1, "prefix a-=ap *=us", 0)
+	w.crashAt("copied", MoveRequest{Namespace: movedNamespace, To: "eu"})
+	flip := w.placementIn("ap")
+	flip.Epoch, flip.Revision, flip.Rule, flip.Move.Phase = flip.Epoch+1, flip.Revision+1, "fixed eu", store.MoveFlipped
+	if _, err := w.stores["ap"].PlaceNamespace(t.Context(), movedNamespace, flip); err != nil {
+		t.Fatal(err)
+	}
+	if said, err := w.abandonWithout("us", "eu", "ap"); err != nil || said.Name != "abandoned" {
+		t.Fatalf("%+v, %v", said, err)
+	}
+	if w.claim("us", "1", "a", 1).Granted == nil {
+		t.Error("the other home does not serve again")
+	}
+	if _, err := w.stores["eu"].PlaceNamespace(t.Context(), movedNamespace, flip); !errors.Is(err, store.ErrWrongRegion) {
+		t.Errorf("the new home takes the flip afterwards: %v", err)
+	}
+	if said, err := w.abandonWithout("us", "eu"); err != nil || said.Name != "abandoned" {
+		t.Fatalf("once more, with all: %+v, %v", said, err)
+	}
+	for _, region := range worldRegions {
+		if p := w.placementIn(region); p.Move != (store.Move{}) || p.Rule != "prefix a-=ap *=us" || p.Epoch != 3 {
+			t.Errorf("region %s has %+v", region, p)
+		}
+	}
+}
+
+// Whether the keys have arrived, somebody must know: else nothing is given up.
+func TestMoveIsNotAbandonedBlindly(t *testing.T) {
+	w := newMoveWorld(t, 1, "prefix a-=ap *=us", 0)
+	w.crashAt("sealed", MoveRequest{Namespace: movedNamespace, To: "eu"})
+	before := w.placementIn("us")
+	_, err := w.abandonWithout("us", "eu", "ap", "eu")
+	if !errors.Is(err, store.ErrHomeUnreachable) || !strings.Contains(err.Error(), `have arrived in region "eu"`) || !strings.Contains(err.Error(), `"ap"`) {
+		t.Errorf("got %v", err)
+	}
+	if p := w.placementIn("us"); p != before {
+		t.Errorf("it was changed to %+v", p)
 	}
 	w.finishMove(MoveRequest{Namespace: movedNamespace, To: "eu"})
-	w.checkArrived("eu")
+	if _, err := w.abandonWithout("us", "eu", "ap"); !errors.Is(err, store.ErrInvalidArgument) || !strings.Contains(err.Error(), "no move") {
+		t.Errorf("after it has ended: %v", err)
+	}
+}
+
+// No move begins while a home cannot be reached.
+func TestMoveDoesNotBeginWithoutAHome(t *testing.T) {
+	for _, lost := range []string{"ap", "us"} {
+		w := newMoveWorld(t, 1, "prefix a-=ap *=us", 0)
+		m := w.mover("eu", func() error { return nil })
+		m.Peers[lost] = awayParty{}
+		if err := m.Move(t.Context(), MoveRequest{Namespace: movedNamespace, To: "eu"}, quiet); !errors.Is(err, store.ErrHomeUnreachable) {
+			t.Errorf("without %s: %v", lost, err)
+		}
+		for _, region := range worldRegions {
+			if p := w.placementIn(region); p.Revision != 1 {
+				t.Errorf("without %s: region %s has %+v", lost, region, p)
+			}
+		}
+	}
+}
+
+// Settings that came to differ between the comparison at the beginning and the freeze, from where
+// on no store changes them, stop the move; they can be set right once it is abandoned.
+func TestMoveComparesSettingsWhenTheyCannotChangeAnyMore(t *testing.T) {
+	w := newMoveWorld(t, 1, "prefix a-=ap *=us", 0)
+	changed := false
+	m := w.mover("eu", func() error {
+		if p := w.placementIn("eu"); p.Move.Phase == store.MoveFlipped && !changed { // us has not heard of the move yet
+			changed = true
+			ns, err := w.stores["us"].GetNamespace(t.Context(), movedNamespace)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ns.LapsePolicy = store.Hold
+			if _, err := w.stores["us"].UpdateNamespace(t.Context(), ns); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return nil
+	})
+	err := m.Move(t.Context(), MoveRequest{Namespace: movedNamespace, To: "eu"}, quiet)
+	if !errors.Is(err, store.ErrInvalidArgument) || !strings.Contains(err.Error(), "lapse policy is takeover in eu and hold in us; abandon the move") {
+		t.Fatalf("got %v", err)
+	}
+	if said, err := w.abandonWithout("us", "eu"); err != nil || said.Name != "abandoned" {
+		t.Fatalf("%+v, %v", said, err)
+	}
 }
 
 // A listing may leave out what moves in the store meanwhile: it is listed until nothing is new.
@@ -589,13 +751,6 @@ func (s *slow) Forget(ctx context.Context, namespace string, revision int64) (bo
 	return s.Party.Forget(ctx, namespace, revision)
 }
 
-// nowhere is a region that cannot be reached.
-type nowhere struct{ Party }
-
-func (nowhere) Place(context.Context, string, store.Placement) (store.Placed, error) {
-	return store.Placed{}, store.Refuse(store.ErrHomeUnreachable, "region eu")
-}
-
 func TestMoveRefusals(t *testing.T) {
 	w := newMoveWorld(t, 1, "fixed us", 0)
 	w.crashAt("frozen", MoveRequest{Namespace: movedNamespace, To: "eu"})
@@ -619,7 +774,7 @@ func TestMoveRefusals(t *testing.T) {
 	}
 	w.finishMove(MoveRequest{Namespace: movedNamespace, To: "eu"})
 	steps, err := w.steps(MoveRequest{Namespace: movedNamespace, To: "eu", Abandon: true}, "us")
-	if err != nil && !errors.Is(err, store.ErrInvalidArgument) {
+	if !errors.Is(err, store.ErrInvalidArgument) || !strings.Contains(err.Error(), "no move") || len(steps) > 0 {
 		t.Errorf("abandoned though it has arrived: %q, %v", steps, err)
 	}
 }

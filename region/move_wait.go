@@ -2,6 +2,7 @@ package region
 
 import (
 	"context"
+	"maps"
 	"math"
 	"time"
 
@@ -22,7 +23,13 @@ func (v *move) spreadInForce(ctx context.Context) (map[string]store.Placed, erro
 	if err != nil {
 		return nil, err
 	}
-	return placed, v.spread(ctx, v.To)
+	there, err := v.placeAt(ctx, v.To, v.current)
+	if err != nil {
+		return nil, err
+	}
+	all := maps.Clone(placed)
+	all[v.To] = there
+	return placed, v.alike(all) // from here on no store changes them
 }
 
 // awaitHeld waits until the placement is in force in the old homes and no attempt holds a lease

@@ -100,6 +100,27 @@ func (w *moveWorld) mover(here string, step func() error) *Mover {
 	return m
 }
 
+// awayParty is a region that cannot be reached.
+type awayParty struct{}
+
+var errAway = store.Refuse(store.ErrHomeUnreachable, "it did not answer")
+
+func (awayParty) Namespace(context.Context, string) (store.Namespace, error) {
+	return store.Namespace{}, errAway
+}
+
+func (awayParty) Place(context.Context, string, store.Placement) (store.Placed, error) {
+	return store.Placed{}, errAway
+}
+
+func (awayParty) Held(context.Context, string, int64) (Held, error) { return Held{}, errAway }
+
+func (awayParty) Export(context.Context, string, int64, string) (Exported, error) {
+	return Exported{}, errAway
+}
+
+func (awayParty) Forget(context.Context, string, int64) (bool, error) { return false, errAway }
+
 // steppedStore makes every change of a store a step of its own, which may arrive once more.
 type steppedStore struct {
 	*storetest.Memory
