@@ -238,8 +238,10 @@ func (r *Region) find(ctx context.Context, namespace string) (*known, error) {
 		return k, nil
 	}
 	err := r.lookAgain(ctx, namespace)
-	if errors.Is(err, store.ErrNamespaceUnknown) && r.atHome() != nil {
-		return nil, r.atHome() // the others may have it
+	if errors.Is(err, store.ErrNamespaceUnknown) {
+		if away := r.atHome(); away != nil {
+			return nil, away // the others may have it
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -248,9 +250,10 @@ func (r *Region) find(ctx context.Context, namespace string) (*known, error) {
 	switch {
 	case k == nil:
 		return nil, store.NamespaceUnknown(namespace)
-	case k.problem != "" && r.isStranger():
-		return nil, r.atHome()
 	case k.problem != "":
+		if away := r.atHome(); away != nil && r.isStranger() {
+			return nil, away
+		}
 		return nil, homeless(k)
 	}
 	return k, nil

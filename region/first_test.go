@@ -187,6 +187,9 @@ func TestARegionThatComesLaterLearns(t *testing.T) {
 		w.ap().start()
 		w.ap().events.wait(t, "eu", true)
 		w.ap().events.wait(t, "us", true)
+		for _, s := range []*site{w.eu(), w.us()} {
+			w.eventually(s.name+" serves", func() bool { return s.region.atHome() == nil })
+		}
 		w.eventually("ap has learned", func() bool { return w.ap().region.atlas.Load().byName["default"].placed() })
 		for i := range 8 {
 			w.ap().grants(store.Key{Namespace: "default", ID: fmt.Sprint("order-", i)}, "a")

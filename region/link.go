@@ -82,20 +82,28 @@ func (l *link) connect(ctx context.Context) error {
 	}
 }
 
-// ping asks whether the region that is meant is there.
+// askPing asks whether the region that is meant is there.
+func (p *peer) askPing(ctx context.Context, l *link) (*pb.PingResponse, error) {
+	m, err := l.client.Ping(ctx, &pb.PingRequest{Region: p.name, FromRegion: p.region.config.Name, FromStoreId: p.region.member().StoreID})
+	if err == nil && m.GetRegion() != p.name {
+		err = fmt.Errorf("its address leads to region %q", m.GetRegion())
+	}
+	return m, err
+}
+
+// ping asks whether the region is there, and has the store that is known. It keeps what it says.
 func (p *peer) ping(ctx context.Context, l *link) error {
 	sent := time.Now()
-	m, err := l.client.Ping(ctx, &pb.PingRequest{Region: p.name, FromRegion: p.region.config.Name, FromStoreId: p.region.member().StoreID})
+	m, err := p.askPing(ctx, l)
+	if err == nil {
+		err = p.recognise(ctx, shownIn(m))
+	}
+	if err == nil {
+		err = p.noteKnown(ctx, m)
+	}
 	if err != nil {
 		return err
 	}
-	if m.GetRegion() != p.name {
-		return fmt.Errorf("its address leads to region %q", m.GetRegion())
-	}
-	if err := p.recognise(ctx, m.GetStoreId()); err != nil {
-		return err
-	}
-	p.noteKnown(ctx, m)
 	p.region.config.Observer.RoundTrip(p.name, time.Since(sent))
 	if digest := m.GetPlacementsDigest(); !sameDigest(digest, p.heardDigest()) {
 		p.region.wg.Go(func() { p.listen(l, digest) })

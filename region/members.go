@@ -13,10 +13,15 @@ import (
 // A region is known by its store: by the id that was made with it. The others keep the first one
 // that they see where its servers are, and neither ask nor believe another one that answers as
 // that region: it has forgotten, or never knew, what the keys there were used for. Only an
-// operator's word puts one store in the place of another; see [Region.AcceptStore].
+// operator's word puts one store in the place of another; see [Region.AcceptStore]. Each such
+// acceptance has a number, higher than all before it: of two that are known the later one holds,
+// and spreads from region to region by pings. The store itself keeps the last one that it has
+// acted on, so that one that was replaced and is accepted again takes nothing for known that
+// was done in between, and a region that was restored and knows an old one only does no harm.
 //
 // A store is no key's home before all other regions have said that they know it, which is kept:
-// it is so once and for all, whoever can be reached later. A recovery takes it back.
+// it is so once and for all, whoever can be reached later. A recovery takes it back, and an
+// acceptance that the store has not acted on.
 
 // member is what this region's store knows of itself and of the others.
 func (r *Region) member() *store.Membership { return r.membership.Load() }
@@ -95,26 +100,25 @@ func howToAccept(region, id string) string {
 }
 
 // recognise refuses a region that has another store than the one that is known. The first one
-// that is seen is kept.
-func (p *peer) recognise(ctx context.Context, id string) error {
-	if id == "" {
+// that is seen is kept, and one that was accepted later than what is known here.
+func (p *peer) recognise(ctx context.Context, shown store.PeerStore) error {
+	if shown.StoreID == "" {
 		return errors.New("it does not say which store it has; is its server older than this one?")
 	}
-	var err error
-	if p.region.member().Peers[p.name].StoreID != id {
-		err = p.region.changeMembership(ctx, func(m store.Membership) (store.Membership, error) {
-			switch known := m.Peers[p.name].StoreID; known {
-			case id: // another process has seen it
-				return m, nil
-			case "":
-				return m.WithPeer(p.name, store.PeerStore{StoreID: id}), nil
-			default:
-				return m, &stranger{region: p.name, known: known, shown: id}
-			}
-		})
+	known, err := p.region.learnStore(ctx, p.name, shown)
+	if err == nil && known.StoreID != shown.StoreID {
+		err = &stranger{region: p.name, known: known.StoreID, shown: shown.StoreID}
 	}
-	p.noteShown(id, err)
+	p.noteShown(shown.StoreID, err)
 	return err
+}
+
+// unseen notes that no store answers, unless it does and is refused. The caller holds mu.
+func (p *peer) unseen(err error) {
+	var other *stranger
+	if !errors.As(err, &other) {
+		p.shown = ""
+	}
 }
 
 // noteShown keeps which store the region has, and says it aloud, once, if it is not the known one.
@@ -133,37 +137,60 @@ func (p *peer) noteShown(id string, err error) {
 	}
 }
 
-// noteKnown keeps what the region knows of this one's store.
-func (p *peer) noteKnown(ctx context.Context, m *pb.PingResponse) {
+// noteKnown keeps which stores the region knows, and has this one heed what is news.
+func (p *peer) noteKnown(ctx context.Context, m *pb.PingResponse) error {
 	r := p.region
+	knows := make(map[string]store.PeerStore, len(m.GetKnownStores()))
+	for _, k := range m.GetKnownStores() {
+		knows[k.GetRegion()] = knownFromProto(k)
+	}
 	p.mu.Lock()
-	p.joined = m.GetJoined()
-	p.knows = store.PeerStore{StoreID: m.GetKnownStoreId(), Actor: m.GetAcceptedBy(), Reason: m.GetAcceptedReason()}
-	knows := p.knows
+	p.joined, p.knows = m.GetJoined(), knows
 	p.mu.Unlock()
-	own := r.member()
-	switch {
-	case own.Joined && knows.StoreID != own.StoreID && knows.Reason != "":
-		r.replaced(ctx, p.name, knows)
-	case !own.Joined:
+	for region, told := range knows {
+		if told.Number == 0 || r.peers[region] == nil {
+			continue // each region sees for itself which store is there first
+		}
+		if _, err := r.learnStore(ctx, region, told); err != nil {
+			return err
+		}
+	}
+	if err := r.heed(ctx, p.name, knows[r.config.Name]); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.met = true
+	return nil
+}
+
+// heed has the store be no home any more if it was accepted later than it has acted on, or
+// another one was: what is done with its keys may be known elsewhere. An older acceptance, which
+// a region that was restored may know, is nothing to it.
+func (r *Region) heed(ctx context.Context, by string, known store.PeerStore) error {
+	replaced := false
+	if own := r.member(); own.Joined && known.Number > own.Accepted.Number {
+		err := r.changeMembership(ctx, func(m store.Membership) (store.Membership, error) {
+			if replaced = m.Joined && known.Number > m.Accepted.Number; replaced {
+				m.Joined = false
+			}
+			return m, nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if replaced && known.StoreID != r.member().StoreID {
+		r.logger.Error("another store was accepted in the place of this one, which serves no key any more", "region", r.config.Name,
+			"told_by", by, "store_id", known.StoreID, "number", known.Number, "actor", known.Actor, "reason", known.Reason)
+	}
+	if !r.member().Joined {
 		select {
 		case r.joinSoon <- struct{}{}:
 		default:
 		}
 	}
-}
-
-// replaced has the store be no home any more: an operator has accepted another one in its place.
-func (r *Region) replaced(ctx context.Context, by string, other store.PeerStore) {
-	r.logger.Error("another store was accepted in the place of this one, which serves no key any more", "region", r.config.Name,
-		"told_by", by, "store_id", other.StoreID, "actor", other.Actor, "reason", other.Reason)
-	err := r.changeMembership(ctx, func(m store.Membership) (store.Membership, error) {
-		m.Joined = false
-		return m, nil
-	})
-	if err != nil {
-		r.logger.Error("that could not be stored; it is tried again", "error", err)
-	}
+	return nil
 }
 
 // keepJoining joins once the other regions know the store.
@@ -193,23 +220,37 @@ func (r *Region) join(ctx context.Context) error {
 	if err := r.hearAll(ctx); err != nil {
 		return err
 	}
-	if accepted, ok := r.accepted(); ok {
-		begun, err := r.config.Store.BeginRecovery(ctx, store.BeginRecoveryRequest{CompleteUntil: time.Unix(0, 0), Actor: accepted.Actor, Reason: accepted.Reason}) // it knew no key ever
-		if err != nil {
-			return err
-		}
-		if err := sleep(ctx, begun.InForce.Sub(begun.Now)); err != nil {
+	if last := r.acceptance(); last.Number > r.member().Accepted.Number {
+		if err := r.forget(ctx, last); err != nil {
 			return err
 		}
 	}
 	err := r.changeMembership(ctx, func(m store.Membership) (store.Membership, error) {
-		m.Joined = r.missingToJoin() == ""
+		m.Joined = r.missingToJoin() == "" && r.acceptance().Number <= m.Accepted.Number
 		return m, nil
 	})
 	if err == nil && r.member().Joined {
 		r.logger.Info("the store has joined the other regions", "region", r.config.Name, "store_id", r.member().StoreID)
 	}
 	return errors.Join(err, r.refresh(ctx))
+}
+
+// forget has the store refuse what the one may have known that was the region's before it was
+// accepted, and notes that it does.
+func (r *Region) forget(ctx context.Context, accepted store.Acceptance) error {
+	begun, err := r.config.Store.BeginRecovery(ctx, store.BeginRecoveryRequest{CompleteUntil: time.Unix(0, 0), Actor: accepted.Actor, Reason: accepted.Reason}) // it knew no key ever
+	if err == nil {
+		err = sleep(ctx, begun.InForce.Sub(begun.Now))
+	}
+	if err != nil {
+		return err
+	}
+	return r.changeMembership(ctx, func(m store.Membership) (store.Membership, error) {
+		if accepted.Number > m.Accepted.Number {
+			m.Accepted = accepted
+		}
+		return m, nil
+	})
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -221,27 +262,28 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// accepted is who accepted this region's store in the place of another, if somebody had to.
-func (r *Region) accepted() (store.PeerStore, bool) {
-	for p := range r.others() {
-		if knows := p.knowsHere(); knows.Reason != "" {
-			return knows, true
+// acceptance is the last one that the other regions know of a store of this region.
+func (r *Region) acceptance() (last store.Acceptance) {
+	for _, p := range r.peers {
+		if knows := p.knowsOf(r.config.Name); knows.Number > last.Number {
+			last = knows.Acceptance
 		}
 	}
-	return store.PeerStore{}, false
+	return last
 }
 
-func (p *peer) knowsHere() store.PeerStore {
+// knowsOf is the store that the region knows as that of another.
+func (p *peer) knowsOf(region string) store.PeerStore {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.knows
+	return p.knows[region]
 }
 
 // missingToJoin says why the store is not a home yet; empty if all other regions know it.
 func (r *Region) missingToJoin() string {
 	id := r.member().StoreID
 	for p := range r.others() {
-		knows := p.knowsHere().StoreID
+		knows := p.knowsOf(r.config.Name).StoreID
 		switch {
 		case p.current.Load() == nil:
 			return fmt.Sprintf("region %q, which must know it, cannot be reached: %s", p.name, p.why())
@@ -254,22 +296,49 @@ func (r *Region) missingToJoin() string {
 	return ""
 }
 
-// isStranger reports whether another region believes another store to be this one's.
+// isStranger reports whether the store is no home because another region knows another one.
 func (r *Region) isStranger() bool {
-	id := r.member().StoreID
+	own := r.member()
 	for _, p := range r.peers {
-		if knows := p.knowsHere().StoreID; knows != "" && knows != id {
-			return !r.member().Joined
+		if knows := p.knowsOf(r.config.Name).StoreID; knows != "" && knows != own.StoreID {
+			return !own.Joined
 		}
 	}
 	return false
+}
+
+// startTime is how long a store that has joined waits, when its server was just started, for what
+// the other regions know of it: another one may have been accepted in its place. Who cannot be
+// reached longer than that is not waited for, or an outage there would be one here.
+const startTime = 2 * time.Second
+
+// unheard is a region that is still waited for; empty if there is none.
+func (r *Region) unheard() string {
+	if r.begun.Load() {
+		return ""
+	}
+	if time.Since(r.started) < startTime {
+		for p := range r.others() {
+			if !p.hasBeenMet() {
+				return p.name
+			}
+		}
+	}
+	r.begun.Store(true)
+	return ""
+}
+
+func (p *peer) hasBeenMet() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.met
 }
 
 // atHome refuses what lives here while the store is no home.
 func (r *Region) atHome() error {
 	m := r.member()
 	if m.Joined {
-		return nil
+		return r.atStart()
 	}
 	missing := r.missingToJoin()
 	if missing == "" {
@@ -278,5 +347,17 @@ func (r *Region) atHome() error {
 	return &store.Error{
 		Sentinel: store.ErrUnavailable, RetryAfter: time.Second,
 		Detail: fmt.Sprintf("the store of region %q (id %s) is home to no keys yet: %s", r.config.Name, m.StoreID, missing),
+	}
+}
+
+// atStart refuses what lives here just after the start.
+func (r *Region) atStart() error {
+	name := r.unheard()
+	if name == "" {
+		return nil
+	}
+	return &store.Error{
+		Sentinel: store.ErrUnavailable, RetryAfter: pingInterval,
+		Detail: fmt.Sprintf("the server of region %q was just started, and waits %v at most to hear from region %q that its store was not replaced; send it again", r.config.Name, startTime, name),
 	}
 }

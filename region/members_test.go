@@ -1,6 +1,7 @@
 package region
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -124,14 +125,16 @@ func TestAStoreJoinsOnceAllHaveAcceptedIt(t *testing.T) {
 		_, err := w.us().claim(anyKey, "b")
 		refuses(t, err, store.ErrUnavailable, `the store of region "eu"`, "is home to no keys yet", `region "ap", which must know it, cannot be reached`)
 		w.ap().start()
-		w.us().events.wait(t, "ap", true)
-		time.Sleep(time.Minute)
-		_, err = w.us().claim(anyKey, "b")
-		refuses(t, err, store.ErrUnavailable, `region "ap" knows the store`)
+		w.join() // ap has heard of it from us
 		if err := w.us().region.AcceptStore(t.Context(), accept); err != nil {
 			t.Fatal(err)
 		}
-		w.join()
+		want := store.PeerStore{StoreID: id, Acceptance: store.Acceptance{Number: 1, Reason: "the disk is gone"}}
+		for _, s := range []*site{w.us(), w.ap()} {
+			if got := s.region.member().Peers["eu"]; got != want {
+				t.Errorf("%s knows %+v, want %+v", s.name, got, want)
+			}
+		}
 		_, err = w.us().claim(anyKey, "b")
 		refuses(t, err, store.ErrUnknownHistory)
 		w.stop()
@@ -151,14 +154,24 @@ func TestWhatCannotBeAccepted(t *testing.T) {
 		} {
 			refuses(t, w.us().region.AcceptStore(t.Context(), req), store.ErrInvalidArgument, what)
 		}
-		err := w.eu().region.AcceptStore(t.Context(), store.AcceptStoreRequest{Region: "us", StoreID: store.NewStoreID(), Reason: "r"})
-		refuses(t, err, store.ErrInvalidArgument, "has the id "+storeID(t, w.us().store))
+		mistyped := store.AcceptStoreRequest{Region: "us", StoreID: store.NewStoreID(), Reason: "r"}
+		refuses(t, w.eu().region.AcceptStore(t.Context(), mistyped), store.ErrInvalidArgument, "has the id "+storeID(t, w.us().store))
+		w.us().stop()
+		for range 2 { // before it is found out, and after
+			refuses(t, w.eu().region.AcceptStore(t.Context(), mistyped), store.ErrUnavailable, `none answers as region "us"`)
+			w.eu().events.wait(t, "us", false)
+		}
+		w.us().start()
+		w.eu().events.wait(t, "us", true)
+		if log := w.us().log.String(); strings.Contains(log, "home to no keys") {
+			t.Errorf("us lost its standing: %s", log)
+		}
 		w.stop()
 	})
 }
 
-// The store that was lost turns up again after another was accepted in its place: it serves until
-// it hears of that, and then not any more.
+// The store that was lost turns up again after another was accepted in its place: it serves
+// nothing, as it hears of that first.
 func TestAStoreThatWasReplacedServesNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, `"*": fixed eu`, "eu", "us")
@@ -171,11 +184,197 @@ func TestAStoreThatWasReplacedServesNoMore(t *testing.T) {
 		w.eu().stop()
 		w.eu().store = old
 		w.eu().start()
+		_, err := w.eu().claim(anyKey, "a") // it was joined when it was stopped
+		refuses(t, err, store.ErrUnavailable, "was just started")
 		w.eu().events.until(t, "eu is no home", func() bool { return !w.eu().events.joined })
-		_, err := w.eu().claim(anyKey, "a")
+		w.eu().events.wait(t, "us", true)
+		_, err = w.eu().claim(anyKey, "a")
 		refuses(t, err, store.ErrUnavailable, `region "us" knows the store `+id)
 		if m, err := old.Membership(t.Context()); err != nil || m.Joined {
 			t.Errorf("the old store is still joined: %+v, %v", m, err)
+		}
+		w.stop()
+	})
+}
+
+// accepts accepts the store that the region has, at us, and waits until all have joined.
+func (s *site) accepts() store.Backend {
+	w := s.world
+	w.Helper()
+	accept := store.AcceptStoreRequest{Region: s.name, StoreID: storeID(w, s.store), Actor: "omar", Reason: "it is the one we have"}
+	if err := w.us().region.AcceptStore(w.Context(), accept); err != nil {
+		w.Fatal(err)
+	}
+	s.events.until(w, s.name+" has joined", func() bool { return s.events.joined })
+	w.join()
+	return s.store
+}
+
+// newIntent is a claim of a key that no recovery floor is about.
+func (w *world) newIntent(id string) store.ClaimRequest {
+	w.clock.Advance(time.Hour)
+	return store.ClaimRequest{Key: store.Key{Namespace: store.DefaultNamespace, ID: id}, AttemptID: "a", IntentTime: w.clock.Wall()}
+}
+
+// A store that was replaced, and is accepted again when the other is lost too, does not know what
+// that one did.
+func TestAStoreThatIsAcceptedAgainForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, `"*": fixed eu`, "eu", "us")
+		former := w.eu().store
+		w.eu().loseStore()
+		replacement := w.eu().accepts()
+		claim := w.newIntent("order-2")
+		answer, err := w.eu().router.Claim(t.Context(), claim)
+		if err != nil || answer.Granted == nil {
+			t.Fatalf("%+v, %v", answer, err)
+		}
+		if _, err := w.eu().router.Complete(t.Context(), store.CompleteRequest{Key: claim.Key, AttemptID: "a", Fence: answer.Granted.Fence, Outcome: &store.Outcome{}}); err != nil {
+			t.Fatal(err)
+		}
+		w.eu().stop()
+		w.us().events.wait(t, "eu", false)
+		err = w.us().region.AcceptStore(t.Context(), store.AcceptStoreRequest{Region: "eu", StoreID: storeID(t, former), Reason: "r"})
+		if !errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("accepted while it is not there: %v", err)
+		}
+		w.eu().store = former
+		w.eu().start()
+		w.us().events.until(t, "us sees another store", func() bool { return w.us().events.strangers["eu"] })
+		w.eu().accepts()
+		claim.AttemptID = "b"
+		for _, s := range w.sites {
+			if answer, err := s.router.Claim(t.Context(), claim); !errors.Is(err, store.ErrUnknownHistory) {
+				t.Fatalf("%s: a key that the other store knew as completed: %+v, %v", s.name, answer, err)
+			}
+		}
+		w.eu().stop()
+		w.eu().store = replacement
+		w.eu().start()
+		w.eu().events.until(t, "the one in between is no home", func() bool { return !w.eu().events.joined })
+		w.stop()
+	})
+}
+
+// A store that was accepted and then restored from a backup that knows nothing of it forgets anew.
+func TestARestoredStoreActsOnItsAcceptanceAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, `"*": fixed eu`, "eu", "us")
+		w.eu().loseStore()
+		w.eu().accepts()
+		w.eu().stop()
+		w.eu().changeMembership(func(m *store.Membership) { m.Joined, m.Accepted = true, store.Acceptance{} })
+		w.clock.Advance(time.Hour)
+		w.eu().start()
+		w.eu().events.until(t, "it is no home", func() bool { return !w.eu().events.joined })
+		w.join()
+		ns, err := w.eu().store.GetNamespace(t.Context(), "default")
+		if err != nil || len(ns.Recovery) != 1 || !ns.Recovery[0].At.Equal(w.clock.Wall()) {
+			t.Errorf("steps of the recovery: %+v, %v", ns.Recovery, err)
+		}
+		if got := w.eu().region.member().Accepted; got.Number != 1 || got.Actor != "omar" {
+			t.Errorf("it has acted on %+v", got)
+		}
+		w.stop()
+	})
+}
+
+// changeMembership changes what the store of a region that is stopped knows.
+func (s *site) changeMembership(change func(*store.Membership)) {
+	s.world.Helper()
+	old, err := s.store.Membership(s.world.Context())
+	next := old.Clone()
+	change(&next)
+	if err == nil {
+		err = s.store.SetMembership(s.world.Context(), old, next)
+	}
+	if err != nil {
+		s.world.Fatal(err)
+	}
+}
+
+// A region that was restored knows which store another one had then. That is no reason for the
+// one that was accepted since to serve no more; the region learns of it, from the store itself.
+func TestAnOldAcceptanceIsNothingToALaterStore(t *testing.T) {
+	for name, back := range map[string]int{"the first store": 0, "the second": 1} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := start(t, `"*": fixed eu`, "eu", "us")
+				var backups []store.PeerStore // what us knew
+				for range 2 {
+					backups = append(backups, w.us().region.member().Peers["eu"])
+					w.eu().loseStore()
+					w.eu().accepts()
+				}
+				w.us().stop()
+				w.us().changeMembership(func(m *store.Membership) { m.Joined, m.Peers["eu"] = false, backups[back] })
+				w.us().start()
+				w.join()
+				id := storeID(t, w.eu().store)
+				if got := w.us().region.member().Peers["eu"]; got.StoreID != id || got.Number != 2 || got.Actor != "omar" {
+					t.Errorf("us knows %+v, want %s by acceptance 2", got, id)
+				}
+				if log := w.eu().log.String(); strings.Contains(log, "another store was accepted") || strings.Count(log, "home to no keys") > 0 {
+					t.Errorf("eu: %s", log)
+				}
+				w.stop()
+			})
+		})
+	}
+}
+
+// Of two acceptances the later one holds, and the first one of two with the same number.
+func TestWhichAcceptanceHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, `"*": fixed eu`, "eu", "us", "ap")
+		w.stop()
+		w.us().start()
+		us := w.us().region
+		word := func(id string, number int64) store.PeerStore {
+			return store.PeerStore{StoreID: id, Acceptance: store.Acceptance{Number: number, Reason: "r"}}
+		}
+		for _, step := range []struct {
+			told  store.PeerStore
+			holds bool
+		}{
+			{word("a", 5), true}, {word("a", 5), true}, {word("b", 5), false}, {word("b", 4), false}, {word("a", 4), false}, {word("b", 6), true}, {word("a", 5), false},
+		} {
+			err := us.take(t.Context(), "eu", step.told)
+			if step.holds && err != nil {
+				t.Errorf("%+v: %v", step.told, err)
+			}
+			if !step.holds {
+				refuses(t, err, store.ErrUnavailable, "does not hold")
+			}
+		}
+		if got := us.member().Peers["eu"]; got != word("b", 6) {
+			t.Errorf("us knows %+v", got)
+		}
+		refuses(t, us.take(t.Context(), "us", word("a", 9)), store.ErrInvalidArgument)
+		refuses(t, us.take(t.Context(), "mars", word("a", 9)), store.ErrInvalidArgument)
+		w.stop()
+	})
+}
+
+// What an operator sees of a region that has lost its store.
+func TestARegionThatLostItsStoreIsShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, `"*": fixed eu`, "eu", "us", "ap")
+		known := storeID(t, w.eu().store)
+		other := storeID(t, w.eu().loseStore())
+		time.Sleep(time.Minute)
+		eu := w.us().region.Topology().GetRegions()[1]
+		if eu.GetName() != "eu" || eu.GetStoreId() != known || eu.GetJoined() || eu.GetOtherStoreId() != other {
+			t.Errorf("us shows %v; the known store is %s and the other %s", eu, known, other)
+		}
+		for _, s := range w.sites {
+			if notice := s.region.Notice(); strings.Count(notice, "idemd region accept") != 1 {
+				t.Errorf("%s: the advice is not there once: %s", s.name, notice)
+			}
+		}
+		w.eu().stop()
+		for _, s := range []*site{w.us(), w.ap()} {
+			s.world.eventually("nobody answers as eu", func() bool { return s.region.peers["eu"].otherStore() == "" })
 		}
 		w.stop()
 	})
@@ -191,11 +390,15 @@ func TestAStoreThatRecoversHearsTheOthersFirst(t *testing.T) {
 		w.eu().grants(anyKey, "a")
 		w.eu().stop()
 		w.eu().start()
-		w.eu().grants(store.Key{Namespace: "default", ID: "after a restart"}, "a")
+		restarted := store.Key{Namespace: "default", ID: "after a restart"}
+		_, err := w.eu().claim(restarted, "a")
+		refuses(t, err, store.ErrUnavailable, "was just started", `to hear from region "us"`)
+		time.Sleep(startTime)
+		w.eu().grants(restarted, "a")
 		if _, err := w.eu().router.BeginRecovery(t.Context(), store.BeginRecoveryRequest{CompleteUntil: storetest.Start, Reason: "restored"}); err != nil {
 			t.Fatal(err)
 		}
-		_, err := w.eu().claim(anyKey, "b")
+		_, err = w.eu().claim(anyKey, "b")
 		refuses(t, err, store.ErrUnavailable, "is home to no keys yet", `region "us", which must know it, cannot be reached`)
 		moved := store.Placement{Epoch: 2, Revision: 9, Rule: "fixed us"} // of which the backup knew nothing
 		if _, err := w.us().store.PlaceNamespace(t.Context(), "default", moved); err != nil {
@@ -245,6 +448,10 @@ func TestARegionThatIsAddedStopsNobody(t *testing.T) {
 			s.regions = []string{"eu", "us", "ap"}
 			s.start()
 			w.us().events.wait(t, "eu", true)
+			w.eventually(s.name+" serves", func() bool { return s.region.atHome() == nil })
+			if took := time.Since(s.region.started); took > startTime+pingInterval {
+				t.Errorf("%s serves after %v", s.name, took)
+			}
 			s.grants(store.Key{Namespace: "default", ID: "by " + s.name}, "a")
 		}
 		w.join()

@@ -36,18 +36,19 @@ type peer struct {
 	listening latest
 
 	mu       sync.Mutex
-	reason   string           // why it is unreachable
-	told     bool             // that it cannot be reached
-	since    time.Time        // since when
-	heard    bool             // its placements have been heard since the start
-	asked    int64            // calls that were made for them
-	answered int64            // the latest call whose answer is kept
-	digest   []byte           // of what was heard
-	says     map[string]heard // by namespace
-	shown    string           // the id of the store that answers; empty: none does
-	strange  bool             // that is not the one that is known
-	knows    store.PeerStore  // what it knows of this region's store
-	joined   bool             // its store is a home
+	reason   string                     // why it is unreachable
+	told     bool                       // that it cannot be reached
+	since    time.Time                  // since when
+	heard    bool                       // its placements have been heard since the start
+	asked    int64                      // calls that were made for them
+	answered int64                      // the latest call whose answer is kept
+	digest   []byte                     // of what was heard
+	says     map[string]heard           // by namespace
+	shown    string                     // the id of the store that answers; empty: none does
+	strange  bool                       // that is not the one that is known
+	knows    map[string]store.PeerStore // the stores that it knows, by region
+	met      bool                       // it has been heard since the start, and what it knows of this region's store heeded
+	joined   bool                       // its store is a home
 }
 
 func newPeer(r *Region, name string, place Place) *peer {

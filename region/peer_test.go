@@ -126,6 +126,7 @@ func TestARegionThatIsRestarted(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		w.us().start()
 		w.eu().events.wait(t, "us", true)
+		w.us().events.wait(t, "eu", true) // before, it does not serve
 		w.eu().grants(anyKey, "a")
 		w.stop()
 	})

@@ -73,6 +73,8 @@ type Region struct {
 	membering  sync.Mutex                       // held by who changes it
 	joining    sync.Mutex                       // held by who joins
 	joinSoon   chan struct{}
+	started    time.Time
+	begun      atomic.Bool // nobody is waited for any more that has not been heard since the start
 
 	mu       sync.Mutex
 	records  map[string]bool // of unplaced namespaces that were looked into: there are records
@@ -108,7 +110,7 @@ func New(ctx context.Context, config Config) (*Region, error) {
 	}
 	r := &Region{
 		config: config, logger: config.Logger, peers: map[string]*peer{}, standIns: map[string]*standIn{},
-		records: map[string]bool{}, troubles: map[string]*trouble{}, joinSoon: make(chan struct{}, 1),
+		records: map[string]bool{}, troubles: map[string]*trouble{}, joinSoon: make(chan struct{}, 1), started: time.Now(),
 	}
 	for _, name := range config.Topology.names() {
 		if name != config.Name {
@@ -214,7 +216,9 @@ func (r *Region) Topology() *pb.GetTopologyResponse {
 	m := &pb.GetTopologyResponse{Region: r.config.Name}
 	for _, name := range r.config.Topology.names() {
 		id, joined := r.storeOf(name)
-		m.Regions = append(m.Regions, &pb.Region{Name: name, Address: r.config.Topology.Regions[name].Address, StoreId: id, Joined: joined})
+		m.Regions = append(m.Regions, &pb.Region{
+			Name: name, Address: r.config.Topology.Regions[name].Address, StoreId: id, Joined: joined, OtherStoreId: r.peers[name].otherStore(),
+		})
 	}
 	for _, k := range r.atlas.Load().list {
 		if k.placed() {
@@ -233,5 +237,19 @@ func (r *Region) storeOf(name string) (id string, joined bool) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return own.Peers[name].StoreID, p.joined
+	return own.Peers[name].StoreID, p.joined && !p.strange
+}
+
+// otherStore is the id of a store that answers as the region and is not the one that is known;
+// empty if none does.
+func (p *peer) otherStore() string {
+	if p == nil { // this region
+		return ""
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.strange {
+		return ""
+	}
+	return p.shown
 }

@@ -86,12 +86,14 @@ func (s *service) Ping(ctx context.Context, m *pb.PingRequest) (*pb.PingResponse
 		return nil, wire(err)
 	}
 	own := s.region.member()
-	asker := own.Peers[m.GetFromRegion()]
-	return &pb.PingResponse{
+	resp := &pb.PingResponse{
 		Region: s.region.config.Name, PlacementsDigest: s.region.atlas.Load().digest, Serving: s.region.healthy.Load(),
-		StoreId: own.StoreID, Joined: own.Joined,
-		KnownStoreId: asker.StoreID, AcceptedBy: asker.Actor, AcceptedReason: asker.Reason,
-	}, nil
+		StoreId: own.StoreID, Joined: own.Joined, Accepted: acceptanceToProto(own.Accepted),
+	}
+	for name, known := range own.Peers {
+		resp.KnownStores = append(resp.KnownStores, knownToProto(name, known))
+	}
+	return resp, nil
 }
 
 // GetPlacements implements the PeerService. The answer may be what a first placement is made by:

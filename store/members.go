@@ -20,6 +20,9 @@ type Membership struct {
 	// no key's home. It is taken back when a recovery begins: what was decided since the store's
 	// last word may be known elsewhere only.
 	Joined bool `json:"joined,omitempty"`
+	// Accepted is the last acceptance of this store that it has acted on: it has begun a recovery
+	// for it.
+	Accepted Acceptance `json:"accepted,omitzero"`
 	// Peers are the stores of the other regions, by region.
 	Peers map[string]PeerStore `json:"peers,omitempty"`
 }
@@ -27,11 +30,25 @@ type Membership struct {
 // PeerStore is the one store that is believed to be that of another region.
 type PeerStore struct {
 	StoreID string `json:"store_id"`
-	// Actor accepted it in the place of another one, for that Reason. Without a reason it was the
-	// first one that was seen.
+	Acceptance
+}
+
+// Acceptance is an operator's word that a region has this store and no other.
+type Acceptance struct {
+	// Number counts the acceptances of the region's stores: of two the higher one holds. Zero:
+	// nobody had to accept the store; it was the first one that was seen.
+	Number int64  `json:"number,omitempty"`
 	Actor  string `json:"actor,omitempty"`
 	Reason string `json:"reason,omitempty"`
 }
+
+// Supersedes reports whether the word holds against what was known before, which may be nothing.
+func (p PeerStore) Supersedes(known PeerStore) bool {
+	return known.StoreID == "" || p.Number > known.Number
+}
+
+// Same reports whether both are the same word.
+func (p PeerStore) Same(o PeerStore) bool { return p.StoreID == o.StoreID && p.Number == o.Number }
 
 // Members keeps the membership. Errors and durability are as for [Store].
 type Members interface {
@@ -51,7 +68,7 @@ func NewStoreID() string {
 
 // Equal reports whether both say the same.
 func (m Membership) Equal(o Membership) bool {
-	return m.StoreID == o.StoreID && m.Region == o.Region && m.Joined == o.Joined && maps.Equal(m.Peers, o.Peers)
+	return m.StoreID == o.StoreID && m.Region == o.Region && m.Joined == o.Joined && m.Accepted == o.Accepted && maps.Equal(m.Peers, o.Peers)
 }
 
 // Replace returns next, if old is what is stored.
@@ -92,7 +109,7 @@ type AcceptStoreRequest struct {
 // Validate checks the request.
 func (r *AcceptStoreRequest) Validate() error {
 	if id, err := hex.DecodeString(r.StoreID); err != nil || len(id) != 16 {
-		return invalid("a store's id is 32 hexadecimal digits, as idemd region list shows it, not %q", fmt.Sprintf("%.40s", r.StoreID))
+		return invalid("a store's id is 32 hexadecimal digits, as idemd region list shows it at another region, not %q", fmt.Sprintf("%.40s", r.StoreID))
 	}
 	return firstError(validateText("region", r.Region, MaxEntityBytes), validateForced(r.Actor, r.Reason))
 }

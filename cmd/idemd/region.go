@@ -20,7 +20,7 @@ import (
 // regionCmd is about where keys live.
 type regionCmd struct {
 	List   regionListCmd   `cmd:"" help:"Show the regions with their stores, which of them answer, and where the keys of each namespace live."`
-	Accept regionAcceptCmd `cmd:"" help:"After the store of a region was lost: accept its new one, which has forgotten every key."`
+	Accept regionAcceptCmd `cmd:"" help:"After the store of a region was lost: accept its new one, which answers and has forgotten every key. Switch the old one off before: it serves where it can reach no other region."`
 	Move   regionMoveCmd   `cmd:"" help:"Give all keys of a namespace another home, or go on with a move that broke off."`
 }
 
@@ -86,7 +86,19 @@ func topologyText(p *page, resp *idemdv1.GetTopologyResponse, answers []string) 
 		if r.GetName() == resp.GetRegion() {
 			name += " (asked)"
 		}
-		p.line("%s\t%s\t%s\t%s\t%s", name, shown(r.GetAddress()), cmp.Or(shown(r.GetStoreId()), "-"), yesNo(r.GetJoined()), answers[i])
+		answer := answers[i]
+		if r.GetOtherStoreId() != "" {
+			answer = "not believed: it has the store " + shown(r.GetOtherStoreId())
+		}
+		p.line("%s\t%s\t%s\t%s\t%s", name, shown(r.GetAddress()), cmp.Or(shown(r.GetStoreId()), "-"), yesNo(r.GetJoined()), answer)
+	}
+	for _, r := range resp.GetRegions() {
+		if r.GetOtherStoreId() != "" {
+			p.line("")
+			p.line("Region %s has lost its store, or another server takes itself for it. Bring the store back that is known, or restore", shown(r.GetName()))
+			p.line("a backup of it. If both are lost, make sure that nobody serves it, and accept the new one, which has forgotten every key:")
+			p.line("  idemd region accept %s --store-id %s --reason WHY", shown(r.GetName()), shown(r.GetOtherStoreId()))
+		}
 	}
 	p.line("")
 	p.line("NAMESPACE\tEPOCH\tREVISION\tMOVE\tRULE")
@@ -119,7 +131,7 @@ type regionAcceptCmd struct {
 	remoteFlags
 	auditFlags
 	Region  string `arg:"" help:"Region that has a new store."`
-	StoreID string `name:"store-id" required:"" placeholder:"ID" help:"The new store's id, as the refusals, the log and /healthz of the other regions show it."`
+	StoreID string `name:"store-id" required:"" placeholder:"ID" help:"The new store's id, as idemd region list shows it at a server of another region."`
 }
 
 // Run is called by kong.
@@ -133,6 +145,7 @@ func (c *regionAcceptCmd) Run(s *session) error {
 		}
 		return c.show(s, resp, func(p *page) {
 			p.line("accepted: region %s has the store %s from now on", shown(c.Region), c.StoreID)
+			p.line("  keep every other store of that region switched off: one that can reach no other region does not hear of this, and serves")
 			p.line("  claims of keys that its old store may have known are refused with UNKNOWN_HISTORY until the recovery floors are lifted (idemd recovery)")
 		})
 	})

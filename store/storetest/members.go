@@ -45,8 +45,10 @@ func membersAreKept(r *rig) {
 		r.Fatalf("the id of a new store is %q", first.StoreID)
 	}
 	r.sameMembership("of a new store", first, store.Membership{StoreID: first.StoreID})
-	next := first.WithPeer("us", store.PeerStore{StoreID: "one"}).WithPeer("ap", store.PeerStore{StoreID: "two", Actor: "omar", Reason: "the disk is gone"})
-	next.Region, next.Joined = "eu", true
+	next := first.WithPeer("us", store.PeerStore{StoreID: "one"}).WithPeer("ap", store.PeerStore{
+		StoreID: "two", Acceptance: store.Acceptance{Number: 7, Actor: "omar", Reason: "the disk is gone"},
+	})
+	next.Region, next.Joined, next.Accepted = "eu", true, store.Acceptance{Number: 3, Actor: "alice", Reason: "the rack burned"}
 	r.setMembership(first, next)
 	r.sameMembership("stored", r.membership(), next)
 	r.reopen()
@@ -108,7 +110,7 @@ func membersAtOnce(r *rig) {
 func membersRecover(r *rig) {
 	first := r.membership()
 	next := first.WithPeer("us", store.PeerStore{StoreID: "one"})
-	next.Region, next.Joined = "eu", true
+	next.Region, next.Joined, next.Accepted = "eu", true, store.Acceptance{Number: 3, Reason: "r"}
 	r.setMembership(first, next)
 	beginning(r, r.Clock.Wall().UTC())
 	next.Joined = false

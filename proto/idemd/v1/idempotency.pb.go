@@ -1673,7 +1673,10 @@ type Region struct {
 	// seen none.
 	StoreId string `protobuf:"bytes,3,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`
 	// That store is home to keys, as far as is known there.
-	Joined        bool `protobuf:"varint,4,opt,name=joined,proto3" json:"joined,omitempty"`
+	Joined bool `protobuf:"varint,4,opt,name=joined,proto3" json:"joined,omitempty"`
+	// The id of another store, which answers as the region and is not believed: the region has
+	// lost its store, or another server takes itself for it. See AcceptStore.
+	OtherStoreId  string `protobuf:"bytes,5,opt,name=other_store_id,json=otherStoreId,proto3" json:"other_store_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1734,6 +1737,13 @@ func (x *Region) GetJoined() bool {
 		return x.Joined
 	}
 	return false
+}
+
+func (x *Region) GetOtherStoreId() string {
+	if x != nil {
+		return x.OtherStoreId
+	}
+	return ""
 }
 
 // NamespacePlacement is the placement of one namespace.
@@ -1926,12 +1936,13 @@ const file_idemd_v1_idempotency_proto_rawDesc = "" +
 	"\aregions\x18\x02 \x03(\v2\x10.idemd.v1.RegionR\aregions\x12<\n" +
 	"\n" +
 	"placements\x18\x03 \x03(\v2\x1c.idemd.v1.NamespacePlacementR\n" +
-	"placements\"i\n" +
+	"placements\"\x8f\x01\n" +
 	"\x06Region\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x19\n" +
 	"\bstore_id\x18\x03 \x01(\tR\astoreId\x12\x16\n" +
-	"\x06joined\x18\x04 \x01(\bR\x06joined\"e\n" +
+	"\x06joined\x18\x04 \x01(\bR\x06joined\x12$\n" +
+	"\x0eother_store_id\x18\x05 \x01(\tR\fotherStoreId\"e\n" +
 	"\x12NamespacePlacement\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x121\n" +
 	"\tplacement\x18\x02 \x01(\v2\x13.idemd.v1.PlacementR\tplacement2\xd8\x03\n" +

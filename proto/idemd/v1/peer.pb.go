@@ -93,14 +93,13 @@ type PingResponse struct {
 	Serving bool `protobuf:"varint,3,opt,name=serving,proto3" json:"serving,omitempty"`
 	// The id of its store.
 	StoreId string `protobuf:"bytes,4,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`
-	// The id of the store that it believes to be the asker's. Empty: none yet. What comes from
-	// another one is refused.
-	KnownStoreId string `protobuf:"bytes,5,opt,name=known_store_id,json=knownStoreId,proto3" json:"known_store_id,omitempty"`
-	// Who accepted that one in the place of another, and why. Without a reason nobody had to.
-	AcceptedBy     string `protobuf:"bytes,6,opt,name=accepted_by,json=acceptedBy,proto3" json:"accepted_by,omitempty"`
-	AcceptedReason string `protobuf:"bytes,7,opt,name=accepted_reason,json=acceptedReason,proto3" json:"accepted_reason,omitempty"`
 	// All regions knew its store when they were last asked; before, it is no key's home.
-	Joined        bool `protobuf:"varint,8,opt,name=joined,proto3" json:"joined,omitempty"`
+	Joined bool `protobuf:"varint,8,opt,name=joined,proto3" json:"joined,omitempty"`
+	// The last acceptance of its store that it has acted on, if there was one.
+	Accepted *Acceptance `protobuf:"bytes,9,opt,name=accepted,proto3" json:"accepted,omitempty"`
+	// The stores that it believes to be those of other regions, of which the asker is one. What
+	// comes from another one is refused.
+	KnownStores   []*KnownStore `protobuf:"bytes,10,rep,name=known_stores,json=knownStores,proto3" json:"known_stores,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -163,32 +162,150 @@ func (x *PingResponse) GetStoreId() string {
 	return ""
 }
 
-func (x *PingResponse) GetKnownStoreId() string {
-	if x != nil {
-		return x.KnownStoreId
-	}
-	return ""
-}
-
-func (x *PingResponse) GetAcceptedBy() string {
-	if x != nil {
-		return x.AcceptedBy
-	}
-	return ""
-}
-
-func (x *PingResponse) GetAcceptedReason() string {
-	if x != nil {
-		return x.AcceptedReason
-	}
-	return ""
-}
-
 func (x *PingResponse) GetJoined() bool {
 	if x != nil {
 		return x.Joined
 	}
 	return false
+}
+
+func (x *PingResponse) GetAccepted() *Acceptance {
+	if x != nil {
+		return x.Accepted
+	}
+	return nil
+}
+
+func (x *PingResponse) GetKnownStores() []*KnownStore {
+	if x != nil {
+		return x.KnownStores
+	}
+	return nil
+}
+
+// Acceptance is an operator's word that a region has a certain store and no other.
+type Acceptance struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// It counts the acceptances of the region's stores. Of two the higher one holds.
+	Number int64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// Who decided, and why.
+	Actor         string `protobuf:"bytes,2,opt,name=actor,proto3" json:"actor,omitempty"`
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Acceptance) Reset() {
+	*x = Acceptance{}
+	mi := &file_idemd_v1_peer_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Acceptance) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Acceptance) ProtoMessage() {}
+
+func (x *Acceptance) ProtoReflect() protoreflect.Message {
+	mi := &file_idemd_v1_peer_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Acceptance.ProtoReflect.Descriptor instead.
+func (*Acceptance) Descriptor() ([]byte, []int) {
+	return file_idemd_v1_peer_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Acceptance) GetNumber() int64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Acceptance) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *Acceptance) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// KnownStore is the one store that is believed to be that of a region.
+type KnownStore struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Region  string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
+	StoreId string                 `protobuf:"bytes,2,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`
+	// Not there: it was the first one that was seen.
+	Accepted      *Acceptance `protobuf:"bytes,3,opt,name=accepted,proto3" json:"accepted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KnownStore) Reset() {
+	*x = KnownStore{}
+	mi := &file_idemd_v1_peer_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KnownStore) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KnownStore) ProtoMessage() {}
+
+func (x *KnownStore) ProtoReflect() protoreflect.Message {
+	mi := &file_idemd_v1_peer_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KnownStore.ProtoReflect.Descriptor instead.
+func (*KnownStore) Descriptor() ([]byte, []int) {
+	return file_idemd_v1_peer_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *KnownStore) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+func (x *KnownStore) GetStoreId() string {
+	if x != nil {
+		return x.StoreId
+	}
+	return ""
+}
+
+func (x *KnownStore) GetAccepted() *Acceptance {
+	if x != nil {
+		return x.Accepted
+	}
+	return nil
 }
 
 type ForwardRequest struct {
@@ -221,7 +338,7 @@ type ForwardRequest struct {
 
 func (x *ForwardRequest) Reset() {
 	*x = ForwardRequest{}
-	mi := &file_idemd_v1_peer_proto_msgTypes[2]
+	mi := &file_idemd_v1_peer_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -233,7 +350,7 @@ func (x *ForwardRequest) String() string {
 func (*ForwardRequest) ProtoMessage() {}
 
 func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_peer_proto_msgTypes[2]
+	mi := &file_idemd_v1_peer_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -246,7 +363,7 @@ func (x *ForwardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardRequest.ProtoReflect.Descriptor instead.
 func (*ForwardRequest) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_peer_proto_rawDescGZIP(), []int{2}
+	return file_idemd_v1_peer_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ForwardRequest) GetRegion() string {
@@ -466,7 +583,7 @@ type ForwardResponse struct {
 
 func (x *ForwardResponse) Reset() {
 	*x = ForwardResponse{}
-	mi := &file_idemd_v1_peer_proto_msgTypes[3]
+	mi := &file_idemd_v1_peer_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -478,7 +595,7 @@ func (x *ForwardResponse) String() string {
 func (*ForwardResponse) ProtoMessage() {}
 
 func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_peer_proto_msgTypes[3]
+	mi := &file_idemd_v1_peer_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -491,7 +608,7 @@ func (x *ForwardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardResponse.ProtoReflect.Descriptor instead.
 func (*ForwardResponse) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_peer_proto_rawDescGZIP(), []int{3}
+	return file_idemd_v1_peer_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ForwardResponse) GetAnswer() isForwardResponse_Answer {
@@ -666,7 +783,7 @@ type GetPlacementsRequest struct {
 
 func (x *GetPlacementsRequest) Reset() {
 	*x = GetPlacementsRequest{}
-	mi := &file_idemd_v1_peer_proto_msgTypes[4]
+	mi := &file_idemd_v1_peer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -678,7 +795,7 @@ func (x *GetPlacementsRequest) String() string {
 func (*GetPlacementsRequest) ProtoMessage() {}
 
 func (x *GetPlacementsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_peer_proto_msgTypes[4]
+	mi := &file_idemd_v1_peer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -691,7 +808,7 @@ func (x *GetPlacementsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPlacementsRequest.ProtoReflect.Descriptor instead.
 func (*GetPlacementsRequest) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_peer_proto_rawDescGZIP(), []int{4}
+	return file_idemd_v1_peer_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GetPlacementsRequest) GetRegion() string {
@@ -724,7 +841,7 @@ type GetPlacementsResponse struct {
 
 func (x *GetPlacementsResponse) Reset() {
 	*x = GetPlacementsResponse{}
-	mi := &file_idemd_v1_peer_proto_msgTypes[5]
+	mi := &file_idemd_v1_peer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -736,7 +853,7 @@ func (x *GetPlacementsResponse) String() string {
 func (*GetPlacementsResponse) ProtoMessage() {}
 
 func (x *GetPlacementsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_peer_proto_msgTypes[5]
+	mi := &file_idemd_v1_peer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -749,7 +866,7 @@ func (x *GetPlacementsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPlacementsResponse.ProtoReflect.Descriptor instead.
 func (*GetPlacementsResponse) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_peer_proto_rawDescGZIP(), []int{5}
+	return file_idemd_v1_peer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetPlacementsResponse) GetPlacements() []*KnownPlacement {
@@ -775,7 +892,7 @@ type KnownPlacement struct {
 
 func (x *KnownPlacement) Reset() {
 	*x = KnownPlacement{}
-	mi := &file_idemd_v1_peer_proto_msgTypes[6]
+	mi := &file_idemd_v1_peer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -787,7 +904,7 @@ func (x *KnownPlacement) String() string {
 func (*KnownPlacement) ProtoMessage() {}
 
 func (x *KnownPlacement) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_peer_proto_msgTypes[6]
+	mi := &file_idemd_v1_peer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -800,7 +917,7 @@ func (x *KnownPlacement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KnownPlacement.ProtoReflect.Descriptor instead.
 func (*KnownPlacement) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_peer_proto_rawDescGZIP(), []int{6}
+	return file_idemd_v1_peer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *KnownPlacement) GetNamespace() *Namespace {
@@ -839,7 +956,7 @@ type PutNamespaceRequest struct {
 
 func (x *PutNamespaceRequest) Reset() {
 	*x = PutNamespaceRequest{}
-	mi := &file_idemd_v1_peer_proto_msgTypes[7]
+	mi := &file_idemd_v1_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -851,7 +968,7 @@ func (x *PutNamespaceRequest) String() string {
 func (*PutNamespaceRequest) ProtoMessage() {}
 
 func (x *PutNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_peer_proto_msgTypes[7]
+	mi := &file_idemd_v1_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -864,7 +981,7 @@ func (x *PutNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*PutNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_peer_proto_rawDescGZIP(), []int{7}
+	return file_idemd_v1_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *PutNamespaceRequest) GetRegion() string {
@@ -918,7 +1035,7 @@ type PutNamespaceResponse struct {
 
 func (x *PutNamespaceResponse) Reset() {
 	*x = PutNamespaceResponse{}
-	mi := &file_idemd_v1_peer_proto_msgTypes[8]
+	mi := &file_idemd_v1_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -930,7 +1047,7 @@ func (x *PutNamespaceResponse) String() string {
 func (*PutNamespaceResponse) ProtoMessage() {}
 
 func (x *PutNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_peer_proto_msgTypes[8]
+	mi := &file_idemd_v1_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -943,7 +1060,7 @@ func (x *PutNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*PutNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_peer_proto_rawDescGZIP(), []int{8}
+	return file_idemd_v1_peer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PutNamespaceResponse) GetNamespace() *Namespace {
@@ -967,7 +1084,7 @@ type PlaceNamespaceRequest struct {
 
 func (x *PlaceNamespaceRequest) Reset() {
 	*x = PlaceNamespaceRequest{}
-	mi := &file_idemd_v1_peer_proto_msgTypes[9]
+	mi := &file_idemd_v1_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -979,7 +1096,7 @@ func (x *PlaceNamespaceRequest) String() string {
 func (*PlaceNamespaceRequest) ProtoMessage() {}
 
 func (x *PlaceNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_peer_proto_msgTypes[9]
+	mi := &file_idemd_v1_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -992,7 +1109,7 @@ func (x *PlaceNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlaceNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*PlaceNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_peer_proto_rawDescGZIP(), []int{9}
+	return file_idemd_v1_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PlaceNamespaceRequest) GetRegion() string {
@@ -1050,7 +1167,7 @@ type PlaceNamespaceResponse struct {
 
 func (x *PlaceNamespaceResponse) Reset() {
 	*x = PlaceNamespaceResponse{}
-	mi := &file_idemd_v1_peer_proto_msgTypes[10]
+	mi := &file_idemd_v1_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1062,7 +1179,7 @@ func (x *PlaceNamespaceResponse) String() string {
 func (*PlaceNamespaceResponse) ProtoMessage() {}
 
 func (x *PlaceNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_peer_proto_msgTypes[10]
+	mi := &file_idemd_v1_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1075,7 +1192,7 @@ func (x *PlaceNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlaceNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*PlaceNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_peer_proto_rawDescGZIP(), []int{10}
+	return file_idemd_v1_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PlaceNamespaceResponse) GetNamespace() *Namespace {
@@ -1115,7 +1232,7 @@ type ExportRecordsRequest struct {
 
 func (x *ExportRecordsRequest) Reset() {
 	*x = ExportRecordsRequest{}
-	mi := &file_idemd_v1_peer_proto_msgTypes[11]
+	mi := &file_idemd_v1_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1127,7 +1244,7 @@ func (x *ExportRecordsRequest) String() string {
 func (*ExportRecordsRequest) ProtoMessage() {}
 
 func (x *ExportRecordsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_peer_proto_msgTypes[11]
+	mi := &file_idemd_v1_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1140,7 +1257,7 @@ func (x *ExportRecordsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportRecordsRequest.ProtoReflect.Descriptor instead.
 func (*ExportRecordsRequest) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_peer_proto_rawDescGZIP(), []int{11}
+	return file_idemd_v1_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ExportRecordsRequest) GetRegion() string {
@@ -1202,7 +1319,7 @@ type ExportRecordsResponse struct {
 
 func (x *ExportRecordsResponse) Reset() {
 	*x = ExportRecordsResponse{}
-	mi := &file_idemd_v1_peer_proto_msgTypes[12]
+	mi := &file_idemd_v1_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1214,7 +1331,7 @@ func (x *ExportRecordsResponse) String() string {
 func (*ExportRecordsResponse) ProtoMessage() {}
 
 func (x *ExportRecordsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_peer_proto_msgTypes[12]
+	mi := &file_idemd_v1_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1227,7 +1344,7 @@ func (x *ExportRecordsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportRecordsResponse.ProtoReflect.Descriptor instead.
 func (*ExportRecordsResponse) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_peer_proto_rawDescGZIP(), []int{12}
+	return file_idemd_v1_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ExportRecordsResponse) GetRecords() []*MovedRecord {
@@ -1257,7 +1374,7 @@ type MovedRecord struct {
 
 func (x *MovedRecord) Reset() {
 	*x = MovedRecord{}
-	mi := &file_idemd_v1_peer_proto_msgTypes[13]
+	mi := &file_idemd_v1_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1269,7 +1386,7 @@ func (x *MovedRecord) String() string {
 func (*MovedRecord) ProtoMessage() {}
 
 func (x *MovedRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_peer_proto_msgTypes[13]
+	mi := &file_idemd_v1_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1282,7 +1399,7 @@ func (x *MovedRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MovedRecord.ProtoReflect.Descriptor instead.
 func (*MovedRecord) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_peer_proto_rawDescGZIP(), []int{13}
+	return file_idemd_v1_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *MovedRecord) GetRecord() *Record {
@@ -1327,7 +1444,7 @@ type ForgetRecordsRequest struct {
 
 func (x *ForgetRecordsRequest) Reset() {
 	*x = ForgetRecordsRequest{}
-	mi := &file_idemd_v1_peer_proto_msgTypes[14]
+	mi := &file_idemd_v1_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1339,7 +1456,7 @@ func (x *ForgetRecordsRequest) String() string {
 func (*ForgetRecordsRequest) ProtoMessage() {}
 
 func (x *ForgetRecordsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_peer_proto_msgTypes[14]
+	mi := &file_idemd_v1_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1352,7 +1469,7 @@ func (x *ForgetRecordsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetRecordsRequest.ProtoReflect.Descriptor instead.
 func (*ForgetRecordsRequest) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_peer_proto_rawDescGZIP(), []int{14}
+	return file_idemd_v1_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ForgetRecordsRequest) GetRegion() string {
@@ -1407,7 +1524,7 @@ type ForgetRecordsResponse struct {
 
 func (x *ForgetRecordsResponse) Reset() {
 	*x = ForgetRecordsResponse{}
-	mi := &file_idemd_v1_peer_proto_msgTypes[15]
+	mi := &file_idemd_v1_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1419,7 +1536,7 @@ func (x *ForgetRecordsResponse) String() string {
 func (*ForgetRecordsResponse) ProtoMessage() {}
 
 func (x *ForgetRecordsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_peer_proto_msgTypes[15]
+	mi := &file_idemd_v1_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1432,7 +1549,7 @@ func (x *ForgetRecordsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetRecordsResponse.ProtoReflect.Descriptor instead.
 func (*ForgetRecordsResponse) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_peer_proto_rawDescGZIP(), []int{15}
+	return file_idemd_v1_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ForgetRecordsResponse) GetMore() bool {
@@ -1443,19 +1560,20 @@ func (x *ForgetRecordsResponse) GetMore() bool {
 }
 
 type AcceptPeerStoreRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Region        string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
-	FromRegion    string                 `protobuf:"bytes,2,opt,name=from_region,json=fromRegion,proto3" json:"from_region,omitempty"`
-	FromStoreId   string                 `protobuf:"bytes,3,opt,name=from_store_id,json=fromStoreId,proto3" json:"from_store_id,omitempty"`
-	Caller        string                 `protobuf:"bytes,4,opt,name=caller,proto3" json:"caller,omitempty"`
-	Accept        *AcceptStoreRequest    `protobuf:"bytes,5,opt,name=accept,proto3" json:"accept,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Region      string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
+	FromRegion  string                 `protobuf:"bytes,2,opt,name=from_region,json=fromRegion,proto3" json:"from_region,omitempty"`
+	FromStoreId string                 `protobuf:"bytes,3,opt,name=from_store_id,json=fromStoreId,proto3" json:"from_store_id,omitempty"`
+	Caller      string                 `protobuf:"bytes,4,opt,name=caller,proto3" json:"caller,omitempty"`
+	// The store that is accepted.
+	Accepted      *KnownStore `protobuf:"bytes,6,opt,name=accepted,proto3" json:"accepted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AcceptPeerStoreRequest) Reset() {
 	*x = AcceptPeerStoreRequest{}
-	mi := &file_idemd_v1_peer_proto_msgTypes[16]
+	mi := &file_idemd_v1_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1467,7 +1585,7 @@ func (x *AcceptPeerStoreRequest) String() string {
 func (*AcceptPeerStoreRequest) ProtoMessage() {}
 
 func (x *AcceptPeerStoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_peer_proto_msgTypes[16]
+	mi := &file_idemd_v1_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1480,7 +1598,7 @@ func (x *AcceptPeerStoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptPeerStoreRequest.ProtoReflect.Descriptor instead.
 func (*AcceptPeerStoreRequest) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_peer_proto_rawDescGZIP(), []int{16}
+	return file_idemd_v1_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AcceptPeerStoreRequest) GetRegion() string {
@@ -1511,9 +1629,9 @@ func (x *AcceptPeerStoreRequest) GetCaller() string {
 	return ""
 }
 
-func (x *AcceptPeerStoreRequest) GetAccept() *AcceptStoreRequest {
+func (x *AcceptPeerStoreRequest) GetAccepted() *KnownStore {
 	if x != nil {
-		return x.Accept
+		return x.Accepted
 	}
 	return nil
 }
@@ -1526,7 +1644,7 @@ type AcceptPeerStoreResponse struct {
 
 func (x *AcceptPeerStoreResponse) Reset() {
 	*x = AcceptPeerStoreResponse{}
-	mi := &file_idemd_v1_peer_proto_msgTypes[17]
+	mi := &file_idemd_v1_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1538,7 +1656,7 @@ func (x *AcceptPeerStoreResponse) String() string {
 func (*AcceptPeerStoreResponse) ProtoMessage() {}
 
 func (x *AcceptPeerStoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_idemd_v1_peer_proto_msgTypes[17]
+	mi := &file_idemd_v1_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1551,7 +1669,7 @@ func (x *AcceptPeerStoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptPeerStoreResponse.ProtoReflect.Descriptor instead.
 func (*AcceptPeerStoreResponse) Descriptor() ([]byte, []int) {
-	return file_idemd_v1_peer_proto_rawDescGZIP(), []int{17}
+	return file_idemd_v1_peer_proto_rawDescGZIP(), []int{19}
 }
 
 var File_idemd_v1_peer_proto protoreflect.FileDescriptor
@@ -1563,17 +1681,26 @@ const file_idemd_v1_peer_proto_rawDesc = "" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x1f\n" +
 	"\vfrom_region\x18\x02 \x01(\tR\n" +
 	"fromRegion\x12\"\n" +
-	"\rfrom_store_id\x18\x03 \x01(\tR\vfromStoreId\"\x90\x02\n" +
+	"\rfrom_store_id\x18\x03 \x01(\tR\vfromStoreId\"\x91\x02\n" +
 	"\fPingResponse\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12+\n" +
 	"\x11placements_digest\x18\x02 \x01(\fR\x10placementsDigest\x12\x18\n" +
 	"\aserving\x18\x03 \x01(\bR\aserving\x12\x19\n" +
-	"\bstore_id\x18\x04 \x01(\tR\astoreId\x12$\n" +
-	"\x0eknown_store_id\x18\x05 \x01(\tR\fknownStoreId\x12\x1f\n" +
-	"\vaccepted_by\x18\x06 \x01(\tR\n" +
-	"acceptedBy\x12'\n" +
-	"\x0faccepted_reason\x18\a \x01(\tR\x0eacceptedReason\x12\x16\n" +
-	"\x06joined\x18\b \x01(\bR\x06joined\"\xfb\x05\n" +
+	"\bstore_id\x18\x04 \x01(\tR\astoreId\x12\x16\n" +
+	"\x06joined\x18\b \x01(\bR\x06joined\x120\n" +
+	"\baccepted\x18\t \x01(\v2\x14.idemd.v1.AcceptanceR\baccepted\x127\n" +
+	"\fknown_stores\x18\n" +
+	" \x03(\v2\x14.idemd.v1.KnownStoreR\vknownStoresJ\x04\b\x05\x10\b\"R\n" +
+	"\n" +
+	"Acceptance\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x03R\x06number\x12\x14\n" +
+	"\x05actor\x18\x02 \x01(\tR\x05actor\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"q\n" +
+	"\n" +
+	"KnownStore\x12\x16\n" +
+	"\x06region\x18\x01 \x01(\tR\x06region\x12\x19\n" +
+	"\bstore_id\x18\x02 \x01(\tR\astoreId\x120\n" +
+	"\baccepted\x18\x03 \x01(\v2\x14.idemd.v1.AcceptanceR\baccepted\"\xfb\x05\n" +
 	"\x0eForwardRequest\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x1f\n" +
 	"\vfrom_region\x18\x02 \x01(\tR\n" +
@@ -1670,14 +1797,14 @@ const file_idemd_v1_peer_proto_rawDesc = "" +
 	"fromRegion\x12\"\n" +
 	"\rfrom_store_id\x18\x06 \x01(\tR\vfromStoreId\"+\n" +
 	"\x15ForgetRecordsResponse\x12\x12\n" +
-	"\x04more\x18\x01 \x01(\bR\x04more\"\xc3\x01\n" +
+	"\x04more\x18\x01 \x01(\bR\x04more\"\xc5\x01\n" +
 	"\x16AcceptPeerStoreRequest\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x1f\n" +
 	"\vfrom_region\x18\x02 \x01(\tR\n" +
 	"fromRegion\x12\"\n" +
 	"\rfrom_store_id\x18\x03 \x01(\tR\vfromStoreId\x12\x16\n" +
-	"\x06caller\x18\x04 \x01(\tR\x06caller\x124\n" +
-	"\x06accept\x18\x05 \x01(\v2\x1c.idemd.v1.AcceptStoreRequestR\x06accept\"\x19\n" +
+	"\x06caller\x18\x04 \x01(\tR\x06caller\x120\n" +
+	"\baccepted\x18\x06 \x01(\v2\x14.idemd.v1.KnownStoreR\bacceptedJ\x04\b\x05\x10\x06\"\x19\n" +
 	"\x17AcceptPeerStoreResponse2\xf6\x04\n" +
 	"\vPeerService\x125\n" +
 	"\x04Ping\x12\x15.idemd.v1.PingRequest\x1a\x16.idemd.v1.PingResponse\x12>\n" +
@@ -1701,107 +1828,111 @@ func file_idemd_v1_peer_proto_rawDescGZIP() []byte {
 	return file_idemd_v1_peer_proto_rawDescData
 }
 
-var file_idemd_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_idemd_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_idemd_v1_peer_proto_goTypes = []any{
 	(*PingRequest)(nil),             // 0: idemd.v1.PingRequest
 	(*PingResponse)(nil),            // 1: idemd.v1.PingResponse
-	(*ForwardRequest)(nil),          // 2: idemd.v1.ForwardRequest
-	(*ForwardResponse)(nil),         // 3: idemd.v1.ForwardResponse
-	(*GetPlacementsRequest)(nil),    // 4: idemd.v1.GetPlacementsRequest
-	(*GetPlacementsResponse)(nil),   // 5: idemd.v1.GetPlacementsResponse
-	(*KnownPlacement)(nil),          // 6: idemd.v1.KnownPlacement
-	(*PutNamespaceRequest)(nil),     // 7: idemd.v1.PutNamespaceRequest
-	(*PutNamespaceResponse)(nil),    // 8: idemd.v1.PutNamespaceResponse
-	(*PlaceNamespaceRequest)(nil),   // 9: idemd.v1.PlaceNamespaceRequest
-	(*PlaceNamespaceResponse)(nil),  // 10: idemd.v1.PlaceNamespaceResponse
-	(*ExportRecordsRequest)(nil),    // 11: idemd.v1.ExportRecordsRequest
-	(*ExportRecordsResponse)(nil),   // 12: idemd.v1.ExportRecordsResponse
-	(*MovedRecord)(nil),             // 13: idemd.v1.MovedRecord
-	(*ForgetRecordsRequest)(nil),    // 14: idemd.v1.ForgetRecordsRequest
-	(*ForgetRecordsResponse)(nil),   // 15: idemd.v1.ForgetRecordsResponse
-	(*AcceptPeerStoreRequest)(nil),  // 16: idemd.v1.AcceptPeerStoreRequest
-	(*AcceptPeerStoreResponse)(nil), // 17: idemd.v1.AcceptPeerStoreResponse
-	(*ClaimRequest)(nil),            // 18: idemd.v1.ClaimRequest
-	(*RenewRequest)(nil),            // 19: idemd.v1.RenewRequest
-	(*CompleteRequest)(nil),         // 20: idemd.v1.CompleteRequest
-	(*ReleaseRequest)(nil),          // 21: idemd.v1.ReleaseRequest
-	(*LookupRequest)(nil),           // 22: idemd.v1.LookupRequest
-	(*ListRecordsRequest)(nil),      // 23: idemd.v1.ListRecordsRequest
-	(*InspectRecordRequest)(nil),    // 24: idemd.v1.InspectRecordRequest
-	(*ResolveRequest)(nil),          // 25: idemd.v1.ResolveRequest
-	(*ForceReleaseRequest)(nil),     // 26: idemd.v1.ForceReleaseRequest
-	(*ImportOutcomeRequest)(nil),    // 27: idemd.v1.ImportOutcomeRequest
-	(*ClaimResponse)(nil),           // 28: idemd.v1.ClaimResponse
-	(*RenewResponse)(nil),           // 29: idemd.v1.RenewResponse
-	(*CompleteResponse)(nil),        // 30: idemd.v1.CompleteResponse
-	(*ReleaseResponse)(nil),         // 31: idemd.v1.ReleaseResponse
-	(*LookupResponse)(nil),          // 32: idemd.v1.LookupResponse
-	(*ListRecordsResponse)(nil),     // 33: idemd.v1.ListRecordsResponse
-	(*InspectRecordResponse)(nil),   // 34: idemd.v1.InspectRecordResponse
-	(*ResolveResponse)(nil),         // 35: idemd.v1.ResolveResponse
-	(*ForceReleaseResponse)(nil),    // 36: idemd.v1.ForceReleaseResponse
-	(*ImportOutcomeResponse)(nil),   // 37: idemd.v1.ImportOutcomeResponse
-	(*Namespace)(nil),               // 38: idemd.v1.Namespace
-	(*Placement)(nil),               // 39: idemd.v1.Placement
-	(*timestamppb.Timestamp)(nil),   // 40: google.protobuf.Timestamp
-	(*Record)(nil),                  // 41: idemd.v1.Record
-	(*Event)(nil),                   // 42: idemd.v1.Event
-	(*AcceptStoreRequest)(nil),      // 43: idemd.v1.AcceptStoreRequest
+	(*Acceptance)(nil),              // 2: idemd.v1.Acceptance
+	(*KnownStore)(nil),              // 3: idemd.v1.KnownStore
+	(*ForwardRequest)(nil),          // 4: idemd.v1.ForwardRequest
+	(*ForwardResponse)(nil),         // 5: idemd.v1.ForwardResponse
+	(*GetPlacementsRequest)(nil),    // 6: idemd.v1.GetPlacementsRequest
+	(*GetPlacementsResponse)(nil),   // 7: idemd.v1.GetPlacementsResponse
+	(*KnownPlacement)(nil),          // 8: idemd.v1.KnownPlacement
+	(*PutNamespaceRequest)(nil),     // 9: idemd.v1.PutNamespaceRequest
+	(*PutNamespaceResponse)(nil),    // 10: idemd.v1.PutNamespaceResponse
+	(*PlaceNamespaceRequest)(nil),   // 11: idemd.v1.PlaceNamespaceRequest
+	(*PlaceNamespaceResponse)(nil),  // 12: idemd.v1.PlaceNamespaceResponse
+	(*ExportRecordsRequest)(nil),    // 13: idemd.v1.ExportRecordsRequest
+	(*ExportRecordsResponse)(nil),   // 14: idemd.v1.ExportRecordsResponse
+	(*MovedRecord)(nil),             // 15: idemd.v1.MovedRecord
+	(*ForgetRecordsRequest)(nil),    // 16: idemd.v1.ForgetRecordsRequest
+	(*ForgetRecordsResponse)(nil),   // 17: idemd.v1.ForgetRecordsResponse
+	(*AcceptPeerStoreRequest)(nil),  // 18: idemd.v1.AcceptPeerStoreRequest
+	(*AcceptPeerStoreResponse)(nil), // 19: idemd.v1.AcceptPeerStoreResponse
+	(*ClaimRequest)(nil),            // 20: idemd.v1.ClaimRequest
+	(*RenewRequest)(nil),            // 21: idemd.v1.RenewRequest
+	(*CompleteRequest)(nil),         // 22: idemd.v1.CompleteRequest
+	(*ReleaseRequest)(nil),          // 23: idemd.v1.ReleaseRequest
+	(*LookupRequest)(nil),           // 24: idemd.v1.LookupRequest
+	(*ListRecordsRequest)(nil),      // 25: idemd.v1.ListRecordsRequest
+	(*InspectRecordRequest)(nil),    // 26: idemd.v1.InspectRecordRequest
+	(*ResolveRequest)(nil),          // 27: idemd.v1.ResolveRequest
+	(*ForceReleaseRequest)(nil),     // 28: idemd.v1.ForceReleaseRequest
+	(*ImportOutcomeRequest)(nil),    // 29: idemd.v1.ImportOutcomeRequest
+	(*ClaimResponse)(nil),           // 30: idemd.v1.ClaimResponse
+	(*RenewResponse)(nil),           // 31: idemd.v1.RenewResponse
+	(*CompleteResponse)(nil),        // 32: idemd.v1.CompleteResponse
+	(*ReleaseResponse)(nil),         // 33: idemd.v1.ReleaseResponse
+	(*LookupResponse)(nil),          // 34: idemd.v1.LookupResponse
+	(*ListRecordsResponse)(nil),     // 35: idemd.v1.ListRecordsResponse
+	(*InspectRecordResponse)(nil),   // 36: idemd.v1.InspectRecordResponse
+	(*ResolveResponse)(nil),         // 37: idemd.v1.ResolveResponse
+	(*ForceReleaseResponse)(nil),    // 38: idemd.v1.ForceReleaseResponse
+	(*ImportOutcomeResponse)(nil),   // 39: idemd.v1.ImportOutcomeResponse
+	(*Namespace)(nil),               // 40: idemd.v1.Namespace
+	(*Placement)(nil),               // 41: idemd.v1.Placement
+	(*timestamppb.Timestamp)(nil),   // 42: google.protobuf.Timestamp
+	(*Record)(nil),                  // 43: idemd.v1.Record
+	(*Event)(nil),                   // 44: idemd.v1.Event
 }
 var file_idemd_v1_peer_proto_depIdxs = []int32{
-	18, // 0: idemd.v1.ForwardRequest.claim:type_name -> idemd.v1.ClaimRequest
-	19, // 1: idemd.v1.ForwardRequest.renew:type_name -> idemd.v1.RenewRequest
-	20, // 2: idemd.v1.ForwardRequest.complete:type_name -> idemd.v1.CompleteRequest
-	21, // 3: idemd.v1.ForwardRequest.release:type_name -> idemd.v1.ReleaseRequest
-	22, // 4: idemd.v1.ForwardRequest.lookup:type_name -> idemd.v1.LookupRequest
-	23, // 5: idemd.v1.ForwardRequest.list_records:type_name -> idemd.v1.ListRecordsRequest
-	24, // 6: idemd.v1.ForwardRequest.inspect_record:type_name -> idemd.v1.InspectRecordRequest
-	25, // 7: idemd.v1.ForwardRequest.resolve:type_name -> idemd.v1.ResolveRequest
-	26, // 8: idemd.v1.ForwardRequest.force_release:type_name -> idemd.v1.ForceReleaseRequest
-	27, // 9: idemd.v1.ForwardRequest.import_outcome:type_name -> idemd.v1.ImportOutcomeRequest
-	28, // 10: idemd.v1.ForwardResponse.claim:type_name -> idemd.v1.ClaimResponse
-	29, // 11: idemd.v1.ForwardResponse.renew:type_name -> idemd.v1.RenewResponse
-	30, // 12: idemd.v1.ForwardResponse.complete:type_name -> idemd.v1.CompleteResponse
-	31, // 13: idemd.v1.ForwardResponse.release:type_name -> idemd.v1.ReleaseResponse
-	32, // 14: idemd.v1.ForwardResponse.lookup:type_name -> idemd.v1.LookupResponse
-	33, // 15: idemd.v1.ForwardResponse.list_records:type_name -> idemd.v1.ListRecordsResponse
-	34, // 16: idemd.v1.ForwardResponse.inspect_record:type_name -> idemd.v1.InspectRecordResponse
-	35, // 17: idemd.v1.ForwardResponse.resolve:type_name -> idemd.v1.ResolveResponse
-	36, // 18: idemd.v1.ForwardResponse.force_release:type_name -> idemd.v1.ForceReleaseResponse
-	37, // 19: idemd.v1.ForwardResponse.import_outcome:type_name -> idemd.v1.ImportOutcomeResponse
-	6,  // 20: idemd.v1.GetPlacementsResponse.placements:type_name -> idemd.v1.KnownPlacement
-	38, // 21: idemd.v1.KnownPlacement.namespace:type_name -> idemd.v1.Namespace
-	38, // 22: idemd.v1.PutNamespaceRequest.namespace:type_name -> idemd.v1.Namespace
-	38, // 23: idemd.v1.PutNamespaceResponse.namespace:type_name -> idemd.v1.Namespace
-	39, // 24: idemd.v1.PlaceNamespaceRequest.placement:type_name -> idemd.v1.Placement
-	38, // 25: idemd.v1.PlaceNamespaceResponse.namespace:type_name -> idemd.v1.Namespace
-	40, // 26: idemd.v1.PlaceNamespaceResponse.now:type_name -> google.protobuf.Timestamp
-	40, // 27: idemd.v1.PlaceNamespaceResponse.in_force:type_name -> google.protobuf.Timestamp
-	13, // 28: idemd.v1.ExportRecordsResponse.records:type_name -> idemd.v1.MovedRecord
-	41, // 29: idemd.v1.MovedRecord.record:type_name -> idemd.v1.Record
-	42, // 30: idemd.v1.MovedRecord.events:type_name -> idemd.v1.Event
-	43, // 31: idemd.v1.AcceptPeerStoreRequest.accept:type_name -> idemd.v1.AcceptStoreRequest
-	0,  // 32: idemd.v1.PeerService.Ping:input_type -> idemd.v1.PingRequest
-	2,  // 33: idemd.v1.PeerService.Forward:input_type -> idemd.v1.ForwardRequest
-	4,  // 34: idemd.v1.PeerService.GetPlacements:input_type -> idemd.v1.GetPlacementsRequest
-	7,  // 35: idemd.v1.PeerService.PutNamespace:input_type -> idemd.v1.PutNamespaceRequest
-	9,  // 36: idemd.v1.PeerService.PlaceNamespace:input_type -> idemd.v1.PlaceNamespaceRequest
-	11, // 37: idemd.v1.PeerService.ExportRecords:input_type -> idemd.v1.ExportRecordsRequest
-	14, // 38: idemd.v1.PeerService.ForgetRecords:input_type -> idemd.v1.ForgetRecordsRequest
-	16, // 39: idemd.v1.PeerService.AcceptPeerStore:input_type -> idemd.v1.AcceptPeerStoreRequest
-	1,  // 40: idemd.v1.PeerService.Ping:output_type -> idemd.v1.PingResponse
-	3,  // 41: idemd.v1.PeerService.Forward:output_type -> idemd.v1.ForwardResponse
-	5,  // 42: idemd.v1.PeerService.GetPlacements:output_type -> idemd.v1.GetPlacementsResponse
-	8,  // 43: idemd.v1.PeerService.PutNamespace:output_type -> idemd.v1.PutNamespaceResponse
-	10, // 44: idemd.v1.PeerService.PlaceNamespace:output_type -> idemd.v1.PlaceNamespaceResponse
-	12, // 45: idemd.v1.PeerService.ExportRecords:output_type -> idemd.v1.ExportRecordsResponse
-	15, // 46: idemd.v1.PeerService.ForgetRecords:output_type -> idemd.v1.ForgetRecordsResponse
-	17, // 47: idemd.v1.PeerService.AcceptPeerStore:output_type -> idemd.v1.AcceptPeerStoreResponse
-	40, // [40:48] is the sub-list for method output_type
-	32, // [32:40] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	2,  // 0: idemd.v1.PingResponse.accepted:type_name -> idemd.v1.Acceptance
+	3,  // 1: idemd.v1.PingResponse.known_stores:type_name -> idemd.v1.KnownStore
+	2,  // 2: idemd.v1.KnownStore.accepted:type_name -> idemd.v1.Acceptance
+	20, // 3: idemd.v1.ForwardRequest.claim:type_name -> idemd.v1.ClaimRequest
+	21, // 4: idemd.v1.ForwardRequest.renew:type_name -> idemd.v1.RenewRequest
+	22, // 5: idemd.v1.ForwardRequest.complete:type_name -> idemd.v1.CompleteRequest
+	23, // 6: idemd.v1.ForwardRequest.release:type_name -> idemd.v1.ReleaseRequest
+	24, // 7: idemd.v1.ForwardRequest.lookup:type_name -> idemd.v1.LookupRequest
+	25, // 8: idemd.v1.ForwardRequest.list_records:type_name -> idemd.v1.ListRecordsRequest
+	26, // 9: idemd.v1.ForwardRequest.inspect_record:type_name -> idemd.v1.InspectRecordRequest
+	27, // 10: idemd.v1.ForwardRequest.resolve:type_name -> idemd.v1.ResolveRequest
+	28, // 11: idemd.v1.ForwardRequest.force_release:type_name -> idemd.v1.ForceReleaseRequest
+	29, // 12: idemd.v1.ForwardRequest.import_outcome:type_name -> idemd.v1.ImportOutcomeRequest
+	30, // 13: idemd.v1.ForwardResponse.claim:type_name -> idemd.v1.ClaimResponse
+	31, // 14: idemd.v1.ForwardResponse.renew:type_name -> idemd.v1.RenewResponse
+	32, // 15: idemd.v1.ForwardResponse.complete:type_name -> idemd.v1.CompleteResponse
+	33, // 16: idemd.v1.ForwardResponse.release:type_name -> idemd.v1.ReleaseResponse
+	34, // 17: idemd.v1.ForwardResponse.lookup:type_name -> idemd.v1.LookupResponse
+	35, // 18: idemd.v1.ForwardResponse.list_records:type_name -> idemd.v1.ListRecordsResponse
+	36, // 19: idemd.v1.ForwardResponse.inspect_record:type_name -> idemd.v1.InspectRecordResponse
+	37, // 20: idemd.v1.ForwardResponse.resolve:type_name -> idemd.v1.ResolveResponse
+	38, // 21: idemd.v1.ForwardResponse.force_release:type_name -> idemd.v1.ForceReleaseResponse
+	39, // 22: idemd.v1.ForwardResponse.import_outcome:type_name -> idemd.v1.ImportOutcomeResponse
+	8,  // 23: idemd.v1.GetPlacementsResponse.placements:type_name -> idemd.v1.KnownPlacement
+	40, // 24: idemd.v1.KnownPlacement.namespace:type_name -> idemd.v1.Namespace
+	40, // 25: idemd.v1.PutNamespaceRequest.namespace:type_name -> idemd.v1.Namespace
+	40, // 26: idemd.v1.PutNamespaceResponse.namespace:type_name -> idemd.v1.Namespace
+	41, // 27: idemd.v1.PlaceNamespaceRequest.placement:type_name -> idemd.v1.Placement
+	40, // 28: idemd.v1.PlaceNamespaceResponse.namespace:type_name -> idemd.v1.Namespace
+	42, // 29: idemd.v1.PlaceNamespaceResponse.now:type_name -> google.protobuf.Timestamp
+	42, // 30: idemd.v1.PlaceNamespaceResponse.in_force:type_name -> google.protobuf.Timestamp
+	15, // 31: idemd.v1.ExportRecordsResponse.records:type_name -> idemd.v1.MovedRecord
+	43, // 32: idemd.v1.MovedRecord.record:type_name -> idemd.v1.Record
+	44, // 33: idemd.v1.MovedRecord.events:type_name -> idemd.v1.Event
+	3,  // 34: idemd.v1.AcceptPeerStoreRequest.accepted:type_name -> idemd.v1.KnownStore
+	0,  // 35: idemd.v1.PeerService.Ping:input_type -> idemd.v1.PingRequest
+	4,  // 36: idemd.v1.PeerService.Forward:input_type -> idemd.v1.ForwardRequest
+	6,  // 37: idemd.v1.PeerService.GetPlacements:input_type -> idemd.v1.GetPlacementsRequest
+	9,  // 38: idemd.v1.PeerService.PutNamespace:input_type -> idemd.v1.PutNamespaceRequest
+	11, // 39: idemd.v1.PeerService.PlaceNamespace:input_type -> idemd.v1.PlaceNamespaceRequest
+	13, // 40: idemd.v1.PeerService.ExportRecords:input_type -> idemd.v1.ExportRecordsRequest
+	16, // 41: idemd.v1.PeerService.ForgetRecords:input_type -> idemd.v1.ForgetRecordsRequest
+	18, // 42: idemd.v1.PeerService.AcceptPeerStore:input_type -> idemd.v1.AcceptPeerStoreRequest
+	1,  // 43: idemd.v1.PeerService.Ping:output_type -> idemd.v1.PingResponse
+	5,  // 44: idemd.v1.PeerService.Forward:output_type -> idemd.v1.ForwardResponse
+	7,  // 45: idemd.v1.PeerService.GetPlacements:output_type -> idemd.v1.GetPlacementsResponse
+	10, // 46: idemd.v1.PeerService.PutNamespace:output_type -> idemd.v1.PutNamespaceResponse
+	12, // 47: idemd.v1.PeerService.PlaceNamespace:output_type -> idemd.v1.PlaceNamespaceResponse
+	14, // 48: idemd.v1.PeerService.ExportRecords:output_type -> idemd.v1.ExportRecordsResponse
+	17, // 49: idemd.v1.PeerService.ForgetRecords:output_type -> idemd.v1.ForgetRecordsResponse
+	19, // 50: idemd.v1.PeerService.AcceptPeerStore:output_type -> idemd.v1.AcceptPeerStoreResponse
+	43, // [43:51] is the sub-list for method output_type
+	35, // [35:43] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_idemd_v1_peer_proto_init() }
@@ -1812,7 +1943,7 @@ func file_idemd_v1_peer_proto_init() {
 	file_idemd_v1_admin_proto_init()
 	file_idemd_v1_idempotency_proto_init()
 	file_idemd_v1_types_proto_init()
-	file_idemd_v1_peer_proto_msgTypes[2].OneofWrappers = []any{
+	file_idemd_v1_peer_proto_msgTypes[4].OneofWrappers = []any{
 		(*ForwardRequest_Claim)(nil),
 		(*ForwardRequest_Renew)(nil),
 		(*ForwardRequest_Complete)(nil),
@@ -1824,7 +1955,7 @@ func file_idemd_v1_peer_proto_init() {
 		(*ForwardRequest_ForceRelease)(nil),
 		(*ForwardRequest_ImportOutcome)(nil),
 	}
-	file_idemd_v1_peer_proto_msgTypes[3].OneofWrappers = []any{
+	file_idemd_v1_peer_proto_msgTypes[5].OneofWrappers = []any{
 		(*ForwardResponse_Claim)(nil),
 		(*ForwardResponse_Renew)(nil),
 		(*ForwardResponse_Complete)(nil),
@@ -1842,7 +1973,7 @@ func file_idemd_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_idemd_v1_peer_proto_rawDesc), len(file_idemd_v1_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -55,7 +55,8 @@ type PeerServiceClient interface {
 	ExportRecords(ctx context.Context, in *ExportRecordsRequest, opts ...grpc.CallOption) (*ExportRecordsResponse, error)
 	// ForgetRecords removes records of a namespace that has another home.
 	ForgetRecords(ctx context.Context, in *ForgetRecordsRequest, opts ...grpc.CallOption) (*ForgetRecordsResponse, error)
-	// AcceptPeerStore says that a region has another store from now on.
+	// AcceptPeerStore says that a region has another store from now on. What is not newer than
+	// what is known changes nothing.
 	AcceptPeerStore(ctx context.Context, in *AcceptPeerStoreRequest, opts ...grpc.CallOption) (*AcceptPeerStoreResponse, error)
 }
 
@@ -173,7 +174,8 @@ type PeerServiceServer interface {
 	ExportRecords(context.Context, *ExportRecordsRequest) (*ExportRecordsResponse, error)
 	// ForgetRecords removes records of a namespace that has another home.
 	ForgetRecords(context.Context, *ForgetRecordsRequest) (*ForgetRecordsResponse, error)
-	// AcceptPeerStore says that a region has another store from now on.
+	// AcceptPeerStore says that a region has another store from now on. What is not newer than
+	// what is known changes nothing.
 	AcceptPeerStore(context.Context, *AcceptPeerStoreRequest) (*AcceptPeerStoreResponse, error)
 	mustEmbedUnimplementedPeerServiceServer()
 }
