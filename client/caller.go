@@ -97,6 +97,7 @@ func (c *caller) call(ctx context.Context, name string, req, reply any, cc *grpc
 	if !m.guarded {
 		return invoker(ctx, name, req, reply, cc, opts...)
 	}
+	c.budget.called()
 	again := false // whether to send the call again after the last try
 	_, _, err := retryIf(ctx, &c.budget, func(error) bool { return again }, func() (_ struct{}, err error) {
 		again, err = c.try(ctx, name, req, reply, cc, invoker, opts)

@@ -69,14 +69,11 @@ func (c *Client) Close() error {
 	if c.conn == nil {
 		return nil
 	}
+	err := c.conn.Close() // first: what breaks off on its way home is not to go by it
 	if c.routes != nil {
 		c.routes.close()
 	}
-	err := c.conn.Close()
 	c.keys.sessions.running.Wait()
-	if c.routes != nil {
-		c.routes.running.Wait()
-	}
 	return err
 }
 

@@ -15,32 +15,44 @@ const (
 	maxHomePause   = 30 * time.Second
 )
 
-// home is the connection to a region other than that of the dialled server.
+// home is the way to a region other than that of the dialled server.
 type home struct {
-	conn *grpc.ClientConn
-	keys *keyCalls
+	connect func() (*grpc.ClientConn, error)
+	now     func() time.Duration // routes.now, by which all times are
+	line    atomic.Pointer[line] // another one once it was silent: TCP comes back too late from a hole
+	running sync.WaitGroup       // goroutines that watch lines
 
-	heard atomic.Int64 // when the last answer came; all times are by routes.now
+	heard atomic.Int64 // when the last answer came
 	until atomic.Int64 // when the pause ends
 
 	mu       sync.Mutex
 	failures int // in a row
+	closed   bool
 }
 
-func newHome(conn *grpc.ClientConn) *home {
-	return &home{conn: conn, keys: newKeyCalls(conn)}
-}
-
-// ready reports whether an operation can be sent at once. If it cannot, the connection is being
-// made, which goes on until there is one.
-func (h *home) ready(now time.Duration) bool {
-	switch h.conn.GetState() {
-	case connectivity.Ready:
-		return int64(now) >= h.until.Load()
-	case connectivity.Idle:
-		h.conn.Connect()
+func newHome(connect func() (*grpc.ClientConn, error), now func() time.Duration) (*home, error) {
+	conn, err := connect()
+	if err != nil {
+		return nil, err
 	}
-	return false
+	h := &home{connect: connect, now: now}
+	h.line.Store(newLine(conn, h))
+	return h, nil
+}
+
+// ready returns the line if an operation can be sent at once. If it cannot, the connection is
+// being made, which goes on until there is one.
+func (h *home) ready(now time.Duration) *line {
+	l := h.line.Load()
+	switch l.conn.GetState() {
+	case connectivity.Ready:
+		if int64(now) >= h.until.Load() {
+			return l
+		}
+	case connectivity.Idle:
+		l.conn.Connect()
+	}
+	return nil
 }
 
 // answered notes that the home is there.
@@ -70,8 +82,28 @@ func (h *home) avoid(now time.Duration) {
 // resume ends the pause.
 func (h *home) resume() { h.until.Store(0) }
 
+// leave is for a line that is silent: it is replaced, and what is in flight on it ends.
+func (h *home) leave(silent *line) {
+	h.avoid(h.now())
+	h.replace()
+	silent.close()
+}
+
+func (h *home) replace() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return
+	}
+	if conn, err := h.connect(); err == nil { // else the one that is closed is never ready again
+		h.line.Store(newLine(conn, h))
+	}
+}
+
 func (h *home) close() {
-	h.keys.sessions.close()
-	_ = h.conn.Close() // it says only whether it was closed before
-	h.keys.sessions.running.Wait()
+	h.mu.Lock()
+	h.closed = true
+	h.mu.Unlock()
+	h.line.Load().close()
+	h.running.Wait()
 }

@@ -60,25 +60,26 @@ func (b *retryBudget) take() bool {
 // time it was sent, which was later than the first by the duration returned.
 func retry[T any](ctx context.Context, budget *retryBudget, send func() (T, error)) (answer T, later time.Duration, err error) {
 	if ctx.Value(sendOnceKey{}) != nil {
-		answer, err = send()
-		return answer, 0, err
+		return retryIf(ctx, budget, func(error) bool { return false }, send)
 	}
+	budget.called()
 	return retryIf(ctx, budget, worthRetrying, send)
 }
 
 // sendOnceKey marks the context of what is sent again by whoever sends it, at a pace of its
-// own. It is no call that retries are earned with either.
+// own, unless there is another way. It is no call that retries are earned with either.
 type sendOnceKey struct{}
 
+// retryIf retries what is worth it, and what can be sent by another way.
 func retryIf[T any](ctx context.Context, budget *retryBudget, worth func(error) bool, send func() (T, error)) (answer T, later time.Duration, err error) {
-	budget.called()
 	start := time.Now()
 	for try := 1; ; try++ {
 		answer, err = send()
-		if err == nil || !worth(err) || try == maxTries || !budget.take() {
+		if err == nil || try == maxTries {
 			return answer, later, err
 		}
-		if !pause(ctx, pauseBefore(try, err)) {
+		again := hasOtherWay(err) || worth(err) && budget.take() && pause(ctx, pauseBefore(try, err))
+		if !again {
 			return answer, later, err
 		}
 		later = time.Since(start)

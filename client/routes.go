@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -48,17 +49,18 @@ func (r *routes) now() time.Duration { return time.Since(r.made) }
 // close closes the homes' connections. What is in flight on them breaks off.
 func (r *routes) close() {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.closed = true
+	r.mu.Unlock() // no home is added any more
 	for _, h := range r.homes {
 		h.close()
 	}
+	r.running.Wait()
 }
 
 // way is how an operation is asked.
 type way struct {
 	keys   *keyCalls
-	asked  *home         // that keys are of; nil: the dialled server is asked
+	asked  *line         // home's; nil: the dialled server is asked
 	home   *home         // nil: not known, not to be asked by this client, or the dialled server is there
 	placed placed        // by which the home was found
 	region string        // the home's
@@ -82,29 +84,56 @@ func (r *routes) way(key store.Key) way {
 	w.region = w.placed.rule.Home(key)
 	w.own = w.region == known.region
 	w.home = known.homes[w.region]
-	if w.home != nil && w.home.ready(w.begun) {
-		w.asked, w.keys = w.home, w.home.keys
+	if w.home == nil {
+		return w
+	}
+	if w.asked = w.home.ready(w.begun); w.asked != nil {
+		w.keys = w.asked.keys
 	}
 	return w
 }
 
-// routed asks by the best way, and by the dialled server if the other one says that nothing was
-// done for a reason of its own.
-func routed[Response interface{ GetServed() *pb.Served }](r *routes, key store.Key, ask func(*keyCalls) (Response, error)) (Response, error) {
+// routed asks by the best way.
+func routed[Response interface{ GetServed() *pb.Served }](r *routes, key store.Key, ask func(*keyCalls) (Response, error)) (response Response, err error) {
 	w := r.way(key)
-	response, err := ask(w.keys)
-	if w.asked != nil && err != nil && nothingDoneThere(err) {
-		r.failed(w, err)
-		w.asked, w.keys, w.begun = nil, r.dialled, r.now()
-		response, err = ask(w.keys)
+	if w.asked != nil {
+		w.asked.begins(w.begun)
+		defer func() { w.asked.ended(r.now(), err == nil || saidByIdemd(err)) }()
 	}
-	if err != nil {
-		r.failed(w, err)
-	} else {
+	response, err = ask(w.keys)
+	if err == nil {
 		r.answered(w, response.GetServed())
+		return response, nil
+	}
+	r.failed(w, err)
+	if w.asked != nil && (nothingDoneThere(err) || brokeOff(err)) {
+		err = &otherWay{err}
 	}
 	return response, err
 }
+
+// otherWay is the error of what was sent home if it is worth to be sent by the dialled server,
+// as the same attempt. The home is not asked straight for a while: so there is nothing to wait
+// for, and it is no load for a server that cannot keep up.
+type otherWay struct{ error }
+
+// GRPCStatus is gRPC's own.
+func (o *otherWay) GRPCStatus() *status.Status { return status.Convert(o.error) }
+
+// Unwrap returns gRPC's own error.
+func (o *otherWay) Unwrap() error { return o.error }
+
+func hasOtherWay(err error) bool {
+	var other *otherWay
+	return errors.As(err, &other)
+}
+
+// brokeOff reports whether the way home broke or fell silent. What was on it may have been done.
+func brokeOff(err error) bool {
+	return !saidByIdemd(err) && isAny(storepb.FromStatus(err), store.ErrUnavailable)
+}
+
+func saidByIdemd(err error) bool { return madeByIdemd(status.Convert(err)) }
 
 // nothingDoneThere reports whether a server refused for a reason that another one may not have:
 // it is about the server, its idea of regions or whom it lets in, and not about the key.
@@ -116,7 +145,7 @@ func nothingDoneThere(err error) bool {
 // answered looks whether an answer was given as it had to be by what is known.
 func (r *routes) answered(w way, served *pb.Served) {
 	if w.asked != nil {
-		w.asked.answered(r.now())
+		w.home.answered(r.now())
 	}
 	if served == nil {
 		return
@@ -139,15 +168,15 @@ func (r *routes) failed(w way, err error) {
 			w.home.resume() // this client may reach what the server cannot
 		}
 	case nothingDoneThere(err):
-		w.asked.avoid(now)
-	case madeByIdemd(status.Convert(err)):
-		w.asked.answered(now)
+		w.home.avoid(now)
+	case saidByIdemd(err):
+		w.home.answered(now)
 	case isAny(refusal, context.Canceled): // its caller has left
 	case isAny(refusal, context.DeadlineExceeded):
-		if now-w.begun >= silence && w.asked.silentSince(w.begun) {
-			w.asked.avoid(now)
+		if now-w.begun >= silence && w.home.silentSince(w.begun) {
+			w.home.avoid(now)
 		}
 	default:
-		w.asked.avoid(now)
+		w.home.avoid(now)
 	}
 }

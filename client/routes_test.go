@@ -1,7 +1,6 @@
 package client
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -9,6 +8,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/idemd/idemd/store"
 )
@@ -94,55 +94,57 @@ func TestHomeIsDown(t *testing.T) {
 	})
 }
 
-// What was sent and broke off is sent again as the same attempt, by the other way.
+// What was sent and broke off is sent again as the same attempt, by the other way, at once and
+// however much it is.
 func TestBreaksOffOnTheWayHome(t *testing.T) {
 	among(t, func(w *world) {
 		w.learnt("us")
 		w.with(func() { w.regions["us"].hangs = true })
+		const callers = 500
 		done := make(chan error)
-		go func() { done <- w.claim(w.Context(), "us") }()
-		synctest.Wait()
-		w.were("hanging", map[string]tally{"us": {own: 1}})
-		w.down("us")
-		if err := <-done; err != nil {
-			w.Error(err)
+		for range callers {
+			go func() { done <- w.claim(metadata.AppendToOutgoingContext(w.Context(), "by", "a call"), "us") }()
 		}
-		w.were("broken off", map[string]tally{"eu": {forwarded: 1}})
+		synctest.Wait()
+		w.were("hanging", map[string]tally{"us": {own: callers}})
+		w.down("us")
+		begun := time.Now()
+		for range callers {
+			if err := <-done; err != nil {
+				w.Fatal(err)
+			}
+		}
+		if took := time.Since(begun); took != 0 {
+			w.Errorf("sent again after %v", took)
+		}
+		w.were("broken off", map[string]tally{"eu": {forwarded: callers}})
 	})
 }
 
-// A line to the home on which everything vanishes costs those their time who are on it, and
-// those who try it again.
+// A line to the home on which everything vanishes costs those a second or two who are on it, and
+// nobody who comes after that anything.
 func TestLineHomeIsBlack(t *testing.T) {
 	among(t, func(w *world) {
 		w.learnt("us")
 		w.claims("us")
 		w.with(func() { w.holed["us"] = true })
-		ctx, cancel := context.WithTimeout(w.Context(), 2*time.Second)
-		defer cancel()
-		if err := w.claim(ctx, "us"); !errors.Is(err, context.DeadlineExceeded) {
-			w.Errorf("on the line: %v", err)
-		}
 		w.take()
 		begun := time.Now()
+		w.claims("us")
+		if took := time.Since(begun); took != leftWithin {
+			w.Errorf("on the line, a caller took %v", took)
+		}
+		begun = time.Now()
 		for range 10 {
 			w.claims("us")
 		}
-		w.were("just after", map[string]tally{"eu": {forwarded: 10}})
-		if took := time.Since(begun); took != 0 {
-			w.Errorf("just after, ten callers took %v", took)
-		}
-		failed := 0
+		w.were("just after", map[string]tally{"eu": {forwarded: 11}})
 		for range 300 {
-			ctx, cancel := context.WithTimeout(w.Context(), 2*time.Second)
-			if w.claim(ctx, "us") != nil {
-				failed++
-			}
-			cancel()
+			w.claims("us")
 			time.Sleep(time.Second / 5)
 		}
-		if failed > 6 {
-			w.Errorf("%d of 300 failed", failed)
+		if took := time.Since(begun); took != time.Minute {
+			w.Errorf("just after, and each a fifth of a second later, callers took %v", took-time.Minute)
 		}
 		w.with(func() { w.holed["us"] = false })
 		time.Sleep(time.Minute)
@@ -274,13 +276,14 @@ func TestCloseWithOperationsAtHome(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- w.claim(w.Context(), "us") }()
 		synctest.Wait()
+		w.take()
 		if err := w.client.Close(); err != nil {
 			w.Error(err)
 		}
 		if err := <-done; err == nil {
 			w.Error("the operation did not break off")
 		}
-		w.take()
+		w.were("closing", map[string]tally{})
 		if err := w.claim(w.Context(), "us"); err == nil {
 			w.Error("a closed client claims")
 		}

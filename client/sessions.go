@@ -38,6 +38,7 @@ const (
 // is open, and where there is none, what would go by it are calls.
 type sessions struct {
 	service pb.IdempotencyServiceClient
+	within  context.Context // ends with their connection
 	current atomic.Pointer[session]
 	running sync.WaitGroup // goroutines
 
@@ -59,7 +60,7 @@ func (p *sessions) get(worth bool) *session {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.current.Load() == nil && p.opening == nil && !p.closed && !time.Now().Before(p.notUntil) {
-		ctx, cancel := context.WithCancel(context.Background())
+		ctx, cancel := context.WithCancel(p.within)
 		p.opening = cancel
 		p.running.Go(func() { p.run(ctx, cancel) })
 	}

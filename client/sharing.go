@@ -37,7 +37,7 @@ type keyCalls struct {
 
 func newKeyCalls(cc grpc.ClientConnInterface) *keyCalls {
 	calls := pb.NewIdempotencyServiceClient(cc)
-	k := &keyCalls{calls: calls, sessions: &sessions{service: calls}, made: time.Now()}
+	k := &keyCalls{calls: calls, sessions: &sessions{service: calls, within: context.Background()}, made: time.Now()}
 	k.last.Store(int64(-opensWithin))
 	return k
 }

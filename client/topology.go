@@ -106,11 +106,10 @@ func (r *routes) homeAt(address string) *home {
 	if h != nil || r.closed {
 		return h
 	}
-	conn, err := r.connect(address)
+	h, err := newHome(func() (*grpc.ClientConn, error) { return r.connect(address) }, r.now)
 	if err != nil { // options that are good for the dialled address alone: that server sends on
 		return nil
 	}
-	h = newHome(conn)
 	r.homes[address] = h
 	return h
 }

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -36,9 +37,12 @@ type world struct {
 	leads     map[string]string      // by address: the region that is there
 	dialled   map[string]int         // by address
 	holed     map[string]bool        // by region: what is sent there vanishes
+	stuck     map[string]bool        // by region: what is sent there finds no room
 	cut       string                 // the region that the others do not reach
 	placement *pb.Placement          // of the only namespace
 	number    int
+	attempts  map[string][]string // by the id of a key: those that came
+	pings     map[string]int      // by region
 }
 
 // fakeRegion is the servers of a region.
@@ -54,7 +58,8 @@ type fakeRegion struct {
 	opened int // sessions, in all
 	// What is asked is answered with these, if they are not nil.
 	refusal, topologyError error
-	hangs, unplaced        bool     // it does not answer; it says nothing of regions
+	hangs, unplaced        bool // it does not answer; it says nothing of regions
+	slow                   time.Duration
 	tokens                 []string // that came with sessions and calls
 }
 
@@ -76,10 +81,13 @@ func among(t *testing.T, test func(*world), opts ...grpc.DialOption) {
 func newWorld(t *testing.T) *world {
 	w := &world{
 		T: t, regions: map[string]*fakeRegion{}, leads: map[string]string{}, dialled: map[string]int{}, holed: map[string]bool{},
+		stuck: map[string]bool{}, attempts: map[string][]string{}, pings: map[string]int{},
 		placement: &pb.Placement{Epoch: 1, Revision: 1, Rule: "prefix eu=eu us=us *=ap"},
 	}
 	for i, name := range []string{"eu", "us", "ap"} {
-		w.regions[name] = &fakeRegion{world: w, name: name}
+		r := &fakeRegion{world: w, name: name}
+		r.options = []grpc.ServerOption{grpc.UnknownServiceHandler(r.pinged)}
+		w.regions[name] = r
 		w.at(name, fmt.Sprintf("127.0.0.%d:7600", i+2))
 	}
 	return w
@@ -119,7 +127,7 @@ func (w *world) connect(ctx context.Context, address string) (net.Conn, error) {
 	w.mu.Lock()
 	w.dialled[address]++
 	r := w.regions[w.leads[address]]
-	holed := r != nil && w.holed[r.name]
+	holed := r != nil && (w.holed[r.name] || w.stuck[r.name])
 	if r != nil && r.server == nil && r.lis == nil { // not started yet
 		r.start()
 	}
@@ -132,7 +140,7 @@ func (w *world) connect(ctx context.Context, address string) (net.Conn, error) {
 		return nil, ctx.Err()
 	}
 	conn, err := r.lis.DialContext(ctx)
-	return &holedConn{Conn: conn, region: r}, err
+	return &holedConn{Conn: conn, region: r, closed: make(chan struct{})}, err
 }
 
 // start is called with the lock held.
@@ -163,19 +171,30 @@ func (w *world) up(name string) {
 // received for long, as gRPC tells it to.
 type holedConn struct {
 	net.Conn
-	region *fakeRegion
-	lost   sync.Once
+	region  *fakeRegion
+	lost    sync.Once
+	closing sync.Once
+	closed  chan struct{}
 }
 
 func (c *holedConn) Write(b []byte) (int, error) {
 	c.region.mu.Lock()
-	holed := c.region.holed[c.region.name]
+	holed, stuck := c.region.holed[c.region.name], c.region.stuck[c.region.name]
 	c.region.mu.Unlock()
-	if holed {
+	switch {
+	case stuck:
+		<-c.closed
+		return 0, net.ErrClosed
+	case holed:
 		c.lost.Do(func() { time.AfterFunc(10*time.Second, func() { _ = c.Close() }) })
 		return len(b), nil
 	}
 	return c.Conn.Write(b)
+}
+
+func (c *holedConn) Close() error {
+	c.closing.Do(func() { close(c.closed) })
+	return c.Conn.Close()
 }
 
 // with changes the world.
@@ -185,19 +204,73 @@ func (w *world) with(change func()) {
 	change()
 }
 
-// Claim implements the service.
-func (r *fakeRegion) Claim(ctx context.Context, m *pb.ClaimRequest) (*pb.ClaimResponse, error) {
+// call answers a call as a session answers what is in it.
+func (r *fakeRegion) call(ctx context.Context, o *pb.SessionOperation) (*pb.SessionAnswer, error) {
 	r.note(ctx)
-	served, err := r.serve(m.GetKey())
+	answer := r.answer(o)
 	if r.isHanging() {
 		<-ctx.Done()
 	}
-	if err != nil {
-		return nil, err
+	r.takesItsTime(ctx)
+	if refused := (&rpcstatus.Status{}); proto.Unmarshal(answer.GetStatus(), refused) == nil && refused.GetCode() != 0 {
+		return nil, status.ErrorProto(refused)
 	}
-	response := granted(m)
-	response.Served = served
-	return response, nil
+	return answer, nil
+}
+
+// Claim implements the service.
+func (r *fakeRegion) Claim(ctx context.Context, m *pb.ClaimRequest) (*pb.ClaimResponse, error) {
+	answer, err := r.call(ctx, &pb.SessionOperation{Request: &pb.SessionOperation_Claim{Claim: m}})
+	return answer.GetClaim(), err
+}
+
+// Renew implements the service.
+func (r *fakeRegion) Renew(ctx context.Context, m *pb.RenewRequest) (*pb.RenewResponse, error) {
+	answer, err := r.call(ctx, &pb.SessionOperation{Request: &pb.SessionOperation_Renew{Renew: m}})
+	return answer.GetRenew(), err
+}
+
+// Complete implements the service.
+func (r *fakeRegion) Complete(ctx context.Context, m *pb.CompleteRequest) (*pb.CompleteResponse, error) {
+	answer, err := r.call(ctx, &pb.SessionOperation{Request: &pb.SessionOperation_Complete{Complete: m}})
+	return answer.GetComplete(), err
+}
+
+// Release implements the service.
+func (r *fakeRegion) Release(ctx context.Context, m *pb.ReleaseRequest) (*pb.ReleaseResponse, error) {
+	answer, err := r.call(ctx, &pb.SessionOperation{Request: &pb.SessionOperation_Release{Release: m}})
+	return answer.GetRelease(), err
+}
+
+// Lookup implements the service.
+func (r *fakeRegion) Lookup(ctx context.Context, m *pb.LookupRequest) (*pb.LookupResponse, error) {
+	answer, err := r.call(ctx, &pb.SessionOperation{Request: &pb.SessionOperation_Lookup{Lookup: m}})
+	return answer.GetLookup(), err
+}
+
+func (r *fakeRegion) arrived(m *pb.ClaimRequest) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	id := m.GetKey().GetId()
+	r.attempts[id] = append(r.attempts[id], string(m.GetAttemptId()))
+}
+
+func (r *fakeRegion) takesItsTime(ctx context.Context) {
+	r.mu.Lock()
+	slow := r.slow
+	r.mu.Unlock()
+	select {
+	case <-time.After(slow):
+	case <-ctx.Done():
+	}
+}
+
+// pinged answers that there is no such service.
+func (r *fakeRegion) pinged(any, grpc.ServerStream) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pings[r.name]++
+	return unimplemented
 }
 
 func (r *fakeRegion) isHanging() bool {
@@ -260,6 +333,7 @@ func (r *fakeRegion) Session(stream pb.IdempotencyService_SessionServer) error {
 		if r.isHanging() {
 			<-stream.Context().Done()
 		}
+		r.takesItsTime(stream.Context())
 		if err := stream.Send(out); err != nil {
 			return err
 		}
@@ -277,6 +351,7 @@ func (r *fakeRegion) answer(o *pb.SessionOperation) *pb.SessionAnswer {
 	}
 	switch m := o.GetRequest().(type) {
 	case *pb.SessionOperation_Claim:
+		r.arrived(m.Claim)
 		response := granted(m.Claim)
 		response.Served = served
 		answer.Result = &pb.SessionAnswer_Claim{Claim: response}
