@@ -39,27 +39,28 @@ type recoveryBeginCmd struct {
 	auditFlags
 	From    instant `required:"" placeholder:"RFC3339" help:"Up to when the store knows every key: the time of the backup, or of the last transaction that was copied."`
 	DataDir *string `env:"-" placeholder:"DIR" help:"Begin it in an embedded store that no server has open."`
-	Store   *string `env:"-" placeholder:"URL" help:"Begin it in a database; the servers on it are stopped first."`
-	Region  string  `env:"-" default:"local" placeholder:"NAME" help:"With --store: the region whose keys these are (${default})."`
+	databaseFlags
 }
 
 // Run is called by kong.
 func (c *recoveryBeginCmd) Run(s *session) error {
 	req := store.BeginRecoveryRequest{CompleteUntil: c.From.Time, Actor: c.Actor, Reason: c.Reason}
 	switch {
-	case c.DataDir != nil && c.Store != nil:
-		return usageError("both --data-dir and --store are given: keys are either in a directory or in a database")
+	case c.Store != nil && c.DataDir != nil:
+		return usageError("both --data-dir and %s are given: keys are either in a directory or in a database", named("--store", "IDEMD_STORE", *c.Store))
+	case c.Store != nil && c.Addr != defaultAddr:
+		return usageError("both %s and %s are given: the recovery is begun in a database, or a server is asked to", named("--addr", "IDEMD_ADDR", c.Addr), named("--store", "IDEMD_STORE", *c.Store))
 	case c.DataDir != nil:
 		return withStore(*c.DataDir, func(db *pebblestore.Store) error { return c.begin(s, db, req) })
 	case c.Store != nil:
-		flags := databaseFlags{Store: c.Store, Region: c.Region}
-		if err := flags.check(); err != nil {
+		if err := c.check(); err != nil {
 			return err
 		}
-		db, err := flags.openStore(s.ctx, sqlstore.Options{})
+		db, err := c.openStore(s.ctx, sqlstore.Options{})
 		if err != nil {
 			return err
 		}
+		fmt.Fprintf(s.stderr, "idemd: beginning it in the database %s, region %s\n", c.place(), c.Region)
 		return errors.Join(c.begin(s, db, req), db.Close())
 	}
 	return c.callFor(s, beginTime, sendAgain, func(ctx context.Context, conn *grpc.ClientConn) error {
@@ -67,7 +68,7 @@ func (c *recoveryBeginCmd) Run(s *session) error {
 		if err != nil {
 			return err
 		}
-		return c.print(s, resp)
+		return c.print(s, regionAsked(ctx, conn), resp)
 	})
 }
 
@@ -85,11 +86,12 @@ func (c *recoveryBeginCmd) begin(s *session, db store.Recovery, req store.BeginR
 			return s.ctx.Err()
 		}
 	}
-	return c.print(s, storepb.BegunRecoveryToProto(begun))
+	return c.print(s, "", storepb.BegunRecoveryToProto(begun))
 }
 
-func (c *recoveryBeginCmd) print(s *session, resp *idemdv1.BeginRecoveryResponse) error {
+func (c *recoveryBeginCmd) print(s *session, region string, resp *idemdv1.BeginRecoveryResponse) error {
 	return c.show(s, resp, func(p *page) {
+		regionLine(p, region)
 		for _, ns := range resp.GetNamespaces() {
 			recoveryText(p, ns)
 		}
@@ -101,7 +103,37 @@ type recoveryStatusCmd struct {
 }
 
 // Run is called by kong.
-func (c *recoveryStatusCmd) Run(s *session) error { return c.eachNamespace(s, recoveryText) }
+func (c *recoveryStatusCmd) Run(s *session) error {
+	return c.call(s, func(ctx context.Context, conn *grpc.ClientConn) error {
+		resp, err := idemdv1.NewAdminServiceClient(conn).ListNamespaces(ctx, &idemdv1.ListNamespacesRequest{})
+		if err != nil {
+			return err
+		}
+		region := regionAsked(ctx, conn)
+		return c.show(s, resp, func(p *page) {
+			regionLine(p, region)
+			for _, ns := range resp.GetNamespaces() {
+				recoveryText(p, ns)
+			}
+		})
+	})
+}
+
+// regionAsked is the region of the server that is asked, or empty if it is of none or does not say.
+func regionAsked(ctx context.Context, conn *grpc.ClientConn) string {
+	resp, err := idemdv1.NewIdempotencyServiceClient(conn).GetTopology(ctx, &idemdv1.GetTopologyRequest{})
+	if err != nil {
+		return ""
+	}
+	return resp.GetRegion()
+}
+
+// regionLine says whose recovery is shown, where there are several stores.
+func regionLine(p *page, region string) {
+	if region != "" {
+		p.line("region %s, whose server was asked; the others have floors of their own", region)
+	}
+}
 
 // recoveryText shows the floors of a namespace and what was done about them.
 func recoveryText(p *page, ns *idemdv1.Namespace) {
@@ -134,14 +166,42 @@ type recoveryLiftCmd struct {
 // Run is called by kong.
 func (c *recoveryLiftCmd) Run(s *session) error {
 	return c.callFor(s, 0, sendAgain, func(ctx context.Context, conn *grpc.ClientConn) error {
-		resp, err := idemdv1.NewAdminServiceClient(conn).LiftRecovery(ctx, &idemdv1.LiftRecoveryRequest{
+		admin, region := idemdv1.NewAdminServiceClient(conn), regionAsked(ctx, conn)
+		if err := c.checkFloor(ctx, admin, region); err != nil {
+			return err
+		}
+		resp, err := admin.LiftRecovery(ctx, &idemdv1.LiftRecoveryRequest{
 			Namespace: c.Namespace, ForNew: c.ForNew, Actor: c.Actor, Reason: c.Reason,
 		})
 		if err != nil {
 			return err
 		}
-		return c.show(s, resp, func(p *page) { recoveryText(p, resp.GetNamespace()) })
+		return c.show(s, resp, func(p *page) {
+			regionLine(p, region)
+			recoveryText(p, resp.GetNamespace())
+		})
 	})
+}
+
+// checkFloor refuses where no floor stands: who lifts one was told that there is, and may have asked
+// another region than was meant.
+func (c *recoveryLiftCmd) checkFloor(ctx context.Context, admin idemdv1.AdminServiceClient, region string) error {
+	name, what := c.Namespace, "for namespace "+c.Namespace
+	if c.ForNew {
+		name, what = store.DefaultNamespace, "for new namespaces"
+	}
+	resp, err := admin.GetNamespace(ctx, &idemdv1.GetNamespaceRequest{Name: name})
+	if err != nil {
+		return err
+	}
+	ns := resp.GetNamespace()
+	if !c.ForNew && ns.GetRecoveryFloor() != nil || c.ForNew && ns.GetFloorForNew() != nil {
+		return nil
+	}
+	if region != "" {
+		what += " in region " + region + ", whose server was asked"
+	}
+	return fmt.Errorf("no recovery floor stands %s: nothing was done; idemd recovery status shows what was", what)
 }
 
 type recoveryImportCmd struct {

@@ -86,6 +86,10 @@ func TestBackupToRecovery(t *testing.T) {
 	if got := s.run(t, "recovery", "lift", "--namespace=default", "--reason=all settled", "--actor=ann").ok(t); !strings.Contains(got, "by ann: all settled") {
 		t.Errorf("lift: %s", got)
 	}
+	s.run(t, "recovery", "lift", "--namespace=default", "--reason=again").fails(t, exitFailed, "no recovery floor stands for namespace default: nothing was done")
+	s.run(t, "recovery", "lift", "--namespace=nobody", "--reason=again").fails(t, exitFailed, "NAMESPACE_UNKNOWN")
+	s.run(t, "recovery", "lift", "--for-new", "--reason=all settled").ok(t)
+	s.run(t, "recovery", "lift", "--for-new", "--reason=again").fails(t, exitFailed, "no recovery floor stands for new namespaces")
 	s.run(t, "claim", "--id=other", "--attempt=b").ok(t)
 	s.run(t, "recovery", "begin", "--from", at, "--reason=again").ok(t)
 	s.run(t, "claim", "--id=another", "--attempt=b").fails(t, exitFailed, "UNKNOWN_HISTORY")
@@ -99,4 +103,34 @@ func TestBackupToRecovery(t *testing.T) {
 	s = serve(t, data)
 	s.run(t, "claim", "--id=new", "--attempt=b").fails(t, exitFailed, "UNKNOWN_HISTORY")
 	s.run(t, "backup", "monday").fails(t, exitFailed, "--backup-root")
+}
+
+// A database is named as for serve, by a variable: a password in an argument is seen by everybody.
+func TestRecoveryBeginsInTheDatabaseOfTheVariable(t *testing.T) {
+	t.Setenv("IDEMD_STORE", "postgres://idemd:secret@127.0.0.1:1/keys")
+	begin := []string{"recovery", "begin", "--from=2026-01-31T15:04:05Z", "--reason=failed over"}
+	got := run(t, begin...)
+	got.fails(t, exitFailed, "--store: keys at 127.0.0.1:1 as idemd: ")
+	if strings.Contains(got.stderr, "secret") {
+		t.Error(got.stderr)
+	}
+	run(t, append(begin, "--data-dir="+t.TempDir())...).fails(t, exitUsage, "both --data-dir and --store (in the variable IDEMD_STORE)")
+	run(t, append(begin, "--addr=127.0.0.1:7")...).fails(t, exitUsage, "both --addr and --store (in the variable IDEMD_STORE)")
+	t.Setenv("IDEMD_REGION", "No Region")
+	run(t, begin...).fails(t, exitUsage, "--region")
+}
+
+// Each region has floors of its own: whose are shown is said.
+func TestRecoveryNamesTheRegion(t *testing.T) {
+	eu, us := serveRegions(t, regions(t))
+	us.run(t, "recovery", "begin", "--from=2026-01-31T15:04:05Z", "--reason=restored").ok(t)
+	const asked = "region us, whose server was asked"
+	lift := []string{"recovery", "lift", "--namespace=default", "--reason=settled"}
+	if got := us.run(t, "recovery", "status").ok(t); !strings.HasPrefix(got, asked) {
+		t.Errorf("status: %s", got)
+	}
+	eu.run(t, lift...).fails(t, exitFailed, "no recovery floor stands for namespace default in region eu, whose server was asked: nothing was done")
+	if got := us.run(t, lift...).ok(t); !strings.HasPrefix(got, asked) {
+		t.Errorf("lift: %s", got)
+	}
 }
