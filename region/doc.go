@@ -25,7 +25,11 @@
 // What a process remembers of placements only decides whom it asks, and in which epoch's name.
 //
 // A store is no home before all other regions know it as this region's, and another one in its
-// place is not believed: it has forgotten what the keys were used for.
+// place is not believed: it has forgotten what the keys were used for. An operator accepts it
+// then; the acceptances of a region's stores are numbered, and of two the later one holds. A store
+// that hears of a later one than it has acted on is no home, until it is itself the one that was
+// accepted and has begun a recovery. It hears the others before it serves after a start, for a
+// moment only: one that was replaced and can reach nobody serves, and has to be switched off.
 //
 // A call takes one hop at most: the PeerService never sends on. A call that broke off may have
 // been carried out; it is answered ErrHomeUnreachable, and nothing is ever claimed in the stead

@@ -78,7 +78,9 @@ type AdminServiceClient interface {
 	MoveNamespace(ctx context.Context, in *MoveNamespaceRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[MoveNamespaceResponse], error)
 	// AcceptStore says that a region has another store from now on, in all regions but that one:
 	// its old one was lost. The new one has forgotten every key, so it begins a recovery before it
-	// is a home. Ask a server of another region. If a region is missed, ask again.
+	// is a home. Only a store that answers is accepted. Ask a server of another region. If a region
+	// is missed, ask again. Switch the old store off before: where it can reach no other region it
+	// does not hear of this, and serves.
 	AcceptStore(ctx context.Context, in *AcceptStoreRequest, opts ...grpc.CallOption) (*AcceptStoreResponse, error)
 }
 
@@ -291,7 +293,9 @@ type AdminServiceServer interface {
 	MoveNamespace(*MoveNamespaceRequest, grpc.ServerStreamingServer[MoveNamespaceResponse]) error
 	// AcceptStore says that a region has another store from now on, in all regions but that one:
 	// its old one was lost. The new one has forgotten every key, so it begins a recovery before it
-	// is a home. Ask a server of another region. If a region is missed, ask again.
+	// is a home. Only a store that answers is accepted. Ask a server of another region. If a region
+	// is missed, ask again. Switch the old store off before: where it can reach no other region it
+	// does not hear of this, and serves.
 	AcceptStore(context.Context, *AcceptStoreRequest) (*AcceptStoreResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
