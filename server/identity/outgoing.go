@@ -65,14 +65,38 @@ func (o *outgoing) verify(state tls.ConnectionState, authorities *x509.CertPool,
 		options.DNSName = host
 	}
 	chains, err := state.PeerCertificates[0].Verify(options)
-	if err != nil || o.principal == "" {
-		return err
+	if err != nil {
+		return refusalOf(err, host)
+	}
+	if o.principal == "" {
+		return nil
 	}
 	c := newCertificate(chains[0], nil)
 	if !c.is(o.principal) {
 		return fmt.Errorf("the other server is not %s, which the topology names", o.principal)
 	}
 	return nil
+}
+
+// refusalOf says why a certificate does not count, and nothing of what is in it: the names of
+// whoever answers at an address are not for those who are told that it cannot be reached.
+func refusalOf(err error, host string) error {
+	var (
+		name      x509.HostnameError
+		authority x509.UnknownAuthorityError
+		invalid   x509.CertificateInvalidError
+	)
+	switch {
+	case errors.As(err, &name):
+		return fmt.Errorf("the other server's certificate is not for %s", host)
+	case errors.As(err, &authority):
+		return errors.New("the other server's certificate is of no authority in --tls-client-ca")
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return errors.New("the other server's certificate, or one above it, has expired, or is not valid yet")
+	case errors.As(err, &invalid) && invalid.Reason == x509.IncompatibleUsage:
+		return errors.New("the other server's certificate is not one for servers")
+	}
+	return errors.New("the other server's certificate does not count")
 }
 
 // is reports whether the certificate is the principal's.
