@@ -2,12 +2,15 @@ package regiontest
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	pb "github.com/idemd/idemd/proto/idemd/v1"
 	"github.com/idemd/idemd/store"
 )
 
@@ -100,6 +103,75 @@ func TestAServerThatTakesItselfForAnother(t *testing.T) {
 		t.Fatalf("over no store it does not serve: %s", empty.Output())
 	}
 	w.neverGranted(keys, "us", "eu", "ap")
+}
+
+// A region's store is lost, another one is accepted and works; it is lost too, and the former one
+// turns up. Whether it is accepted again or not, it grants nothing that the other has completed.
+func TestAStoreThatTurnsUpAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, Plan{Placements: map[string]string{"*": "fixed eu"}})
+	w.placed(store.DefaultNamespace)
+	keys := []store.Key{w.settled(w.fresh(store.DefaultNamespace))}
+	data := filepath.Join(w.dirs["eu"], "data")
+	move := func(from, to string) {
+		t.Helper()
+		w.Kill("eu")
+		if err := os.Rename(from, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	move(data, data+"-former")
+	w.Restart("eu")
+	former := w.acceptAnother("us", "eu")
+	lifted := &pb.LiftRecoveryRequest{Namespace: store.DefaultNamespace, Reason: "all that was done is known"}
+	within(t, 10*time.Second, "eu serves without a floor", func() error {
+		_, err := pb.NewAdminServiceClient(w.Conn("eu")).LiftRecovery(t.Context(), lifted)
+		if err == nil {
+			_, _, err = w.claim(w.bare["eu"], w.fresh(store.DefaultNamespace), "a")
+		}
+		return err
+	})
+	keys = append(keys, w.settled(w.fresh(store.DefaultNamespace)))
+
+	move(data, data+"-second")
+	mistaken := &pb.AcceptStoreRequest{Region: "eu", StoreId: former, Reason: "it was found"}
+	if _, err := pb.NewAdminServiceClient(w.Conn("us")).AcceptStore(t.Context(), mistaken); err == nil {
+		t.Error("a store that does not answer is accepted")
+	}
+	move(data+"-former", data)
+	w.Restart("eu")
+	w.neverGranted(keys, allRegions...)
+	w.acceptAnother("us", "eu")
+	within(t, 10*time.Second, "eu is a home again", func() error {
+		_, _, err := w.claim(w.bare["eu"], w.fresh(store.DefaultNamespace), "b")
+		if errors.Is(err, store.ErrUnknownHistory) {
+			return nil
+		}
+		return fmt.Errorf("a claim of a key that may have been forgotten: %w", err)
+	})
+	w.neverGranted(keys, allRegions...)
+}
+
+// acceptAnother accepts the store that a region shows another one, and returns the id of the one
+// that was known before.
+func (w *world) acceptAnother(by, region string) (before string) {
+	w.t.Helper()
+	within(w.t, 10*time.Second, "region "+by+" accepts the store of "+region, func() error {
+		topology, err := w.service[by].GetTopology(w.t.Context(), &pb.GetTopologyRequest{})
+		if err != nil {
+			return err
+		}
+		for _, there := range topology.GetRegions() {
+			if there.GetName() == region && there.GetOtherStoreId() != "" {
+				before = there.GetStoreId()
+				accept := &pb.AcceptStoreRequest{Region: region, StoreId: there.GetOtherStoreId(), Reason: "it is what we have"}
+				_, err := pb.NewAdminServiceClient(w.Conn(by)).AcceptStore(w.t.Context(), accept)
+				return err
+			}
+		}
+		return fmt.Errorf("it shows no other store: %v", topology)
+	})
+	return before
 }
 
 // spreadTo is a new key that lives in a region by `spread`.
