@@ -46,9 +46,7 @@ func (s *Store) backup(ctx context.Context, dir string) (time.Time, error) {
 	}
 	at, err := s.checkpoint(ctx)
 	if err == nil {
-		if err = s.fillBackup(ctx, dir, at); err != nil {
-			_ = s.opts.FS.RemoveAll(dir) // which nobody had made before
-		}
+		err = s.makeBackup(ctx, dir, at)
 	}
 	_ = s.opts.FS.RemoveAll(s.path(dirStaging)) // Open does it again
 	if err != nil {
@@ -96,13 +94,22 @@ func (s *Store) checkpoint(ctx context.Context) (commitTime, error) {
 	return at, err
 }
 
-// fillBackup makes the directory of a backup out of the checkpoint.
+// makeBackup makes the directory of a backup, or leaves nothing of it.
+func (s *Store) makeBackup(ctx context.Context, dir string, at commitTime) error {
+	if err := makeDir(s.opts.FS, dir); err != nil {
+		return err // what is there, such as a link that leads nowhere, is somebody else's
+	}
+	err := s.fillBackup(ctx, dir, at)
+	if err != nil {
+		_ = s.opts.FS.RemoveAll(dir)
+	}
+	return err
+}
+
+// fillBackup fills the directory of a backup out of the checkpoint.
 func (s *Store) fillBackup(ctx context.Context, dir string, at commitTime) error {
 	files := s.opts.FS
 	path := func(name string) string { return files.PathJoin(dir, name) }
-	if err := makeDir(files, dir); err != nil {
-		return err
-	}
 	if err := writeFileSynced(files, path(fileUnfinished), nil); err != nil {
 		return err
 	}

@@ -3,7 +3,10 @@ package pebblestore_test
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -590,21 +593,40 @@ func TestBackupIsRefused(t *testing.T) {
 		}
 	}
 	full := errors.New("the disk is full")
-	c.before = func(op errorfs.Op) error {
+	c.beforeEach(func(op errorfs.Op) error {
 		if strings.HasPrefix(op.Path, backupDir+"/MARK") {
 			return full
 		}
 		return nil
-	}
+	})
 	if _, err := s.Backup(t.Context(), backupDir); !errors.Is(err, full) {
 		t.Errorf("backup on a full disk: %v", err)
 	}
-	c.before = func(errorfs.Op) error { return nil }
+	c.beforeEach(func(errorfs.Op) error { return nil })
 	if names, _ := disk.List("/backups"); len(names) != 0 {
 		t.Errorf("a failed backup left %v", names)
 	}
 	backUp(t, s)
 	if _, err := s.Backup(t.Context(), backupDir); err == nil {
 		t.Error("a backup replaced another")
+	}
+}
+
+// What was there is left alone, also a link that leads nowhere.
+func TestFailedBackupRemovesNothingOfOthers(t *testing.T) {
+	s, err := pebblestore.Open(filepath.Join(t.TempDir(), "data"), pebblestore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mustClose(t, s)
+	link := filepath.Join(t.TempDir(), "monday")
+	if err := os.Symlink("nowhere", link); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Backup(t.Context(), link); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("backup to a link: %v", err)
+	}
+	if to, err := os.Readlink(link); err != nil || to != "nowhere" {
+		t.Errorf("the link: %q, %v", to, err)
 	}
 }

@@ -49,7 +49,7 @@ func TestCrashUnderLoad(t *testing.T) {
 func crashesUnderLoad(t *testing.T, seed uint64, kinds map[string]bool) []crash {
 	clock := storetest.NewClock()
 	c := newCrasher(vfs.NewCrashableMem(), clock, seed, 0, 0, 50, 100)
-	c.before = settleBeforeSync
+	c.beforeEach(settleBeforeSync)
 	s := mustOpen(t, c.fs(), clock)
 	r := newRig(t, s, clock)
 	r.onAnswer = func(n int) {
@@ -112,14 +112,14 @@ func TestCrashKeepsSomeDirectoryEntries(t *testing.T) {
 	c := newCrasher(vfs.NewCrashableMem(), clock, 5, 0)
 	h := &history{now: storetest.Start, keys: testKeys[:1], base: map[store.Key]row{}}
 	c.record(h)
-	c.before = func(op errorfs.Op) error {
+	c.beforeEach(func(op errorfs.Op) error {
 		if isSync(op) && path.Ext(op.Path) == "" {
 			for range clones {
 				c.crashNow("before a sync of "+path.Base(op.Path), 50)
 			}
 		}
 		return nil
-	}
+	})
 	for range 3 {
 		s := mustOpen(t, c.fs(), clock)
 		h.namespaces = namespacesOf(t, s)

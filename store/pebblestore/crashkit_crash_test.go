@@ -81,11 +81,9 @@ type crasher struct {
 	clock    *storetest.Clock
 	percents []int // of unsynced data kept, taken in turn
 	every    int   // a crash at every so many operations; zero for none
-	// before is called with every operation that changes a file. It may hold it back or,
-	// by an error, fail it.
-	before func(errorfs.Op) error
 
 	mu      sync.Mutex
+	before  func(errorfs.Op) error // see [crasher.beforeEach]
 	rng     *rand.Rand
 	history *history
 	kinds   map[string]bool // of files that were changed, see [fileKind]
@@ -144,6 +142,14 @@ func (r renamed) MaybeError(op errorfs.Op) error {
 	return r.crasher.MaybeError(op)
 }
 
+// beforeEach has f called with every operation from now on that changes a file. It may hold it back
+// or, by an error, fail it.
+func (c *crasher) beforeEach(f func(errorfs.Op) error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.before = f
+}
+
 // crashEvery sets at how many file operations there is a crash; zero for none.
 func (c *crasher) crashEvery(n int) {
 	c.mu.Lock()
@@ -175,7 +181,10 @@ func (c *crasher) MaybeError(op errorfs.Op) error {
 	if !changes(op) {
 		return nil
 	}
-	if err := c.before(op); err != nil {
+	c.mu.Lock()
+	before := c.before // the store has goroutines, which go on while a test sets another one
+	c.mu.Unlock()
+	if err := before(op); err != nil {
 		return err
 	}
 	c.mu.Lock()

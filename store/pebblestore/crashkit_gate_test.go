@@ -80,12 +80,12 @@ func crashesWhileSyncIsHeld(t *testing.T, write gatedWrite) []crash {
 	clock := storetest.NewClock()
 	c := newCrasher(vfs.NewCrashableMem(), clock, 1, 0, 0)
 	var gate gate
-	c.before = func(op errorfs.Op) error {
+	c.beforeEach(func(op errorfs.Op) error {
 		if isSync(op) && isWAL(op) {
 			gate.pass()
 		}
 		return nil
-	}
+	})
 	s := mustOpen(t, c.fs(), clock)
 	r := newRig(t, s, clock)
 	for _, req := range write.before {

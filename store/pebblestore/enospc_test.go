@@ -110,7 +110,7 @@ func failedDisk(t *testing.T, f *fault) {
 	hangGuard(t, 2*time.Minute, func() string { return step })
 	clock := storetest.NewClock()
 	c := newCrasher(vfs.NewCrashableMem(), clock, 3, 0)
-	c.before = f.check
+	c.beforeEach(f.check)
 	t.Cleanup(f.end)
 	fatal := newFatals()
 	s, err := pebblestore.Open(dataDir, openOptions(c.fs(), clock, fatal))
