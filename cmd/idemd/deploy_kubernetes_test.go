@@ -6,6 +6,7 @@ import (
 	"net"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -33,9 +34,8 @@ type object struct {
 			Metadata struct{ Labels map[string]string }
 			Spec     struct {
 				Containers []struct {
-					Image string
-					Args  []string
-					Env   []struct {
+					Command, Args []string
+					Env           []struct {
 						Name, Value string
 						ValueFrom   struct {
 							SecretKeyRef struct{ Name, Key string } `yaml:"secretKeyRef"`
@@ -59,6 +59,9 @@ type object struct {
 					Secret    struct {
 						SecretName string `yaml:"secretName"`
 					}
+					PersistentVolumeClaim struct {
+						ClaimName string `yaml:"claimName"`
+					} `yaml:"persistentVolumeClaim"`
 				}
 			}
 		}
@@ -89,8 +92,12 @@ func applied(t *testing.T, dir string) []object {
 	if err != nil {
 		t.Fatalf("%q: %v\n%s", build, err, stderr.String())
 	}
-	var objects []object
-	for decoder := yaml.NewDecoder(strings.NewReader(string(out))); ; {
+	return decoded(t, string(out))
+}
+
+func decoded(t *testing.T, text string) (objects []object) {
+	t.Helper()
+	for decoder := yaml.NewDecoder(strings.NewReader(text)); ; {
 		var o object
 		if err := decoder.Decode(&o); errors.Is(err, io.EOF) {
 			return objects
@@ -295,12 +302,64 @@ func (k *cluster) migrate(t *testing.T) {
 // serve starts a server, whose readiness probe must be answered while it is alone.
 func (k *cluster) serve(t *testing.T) {
 	t.Helper()
-	servers := k.of("StatefulSet", "Deployment")
-	if len(servers) != 1 {
-		t.Fatalf("%d objects have servers", len(servers))
-	}
-	for _, c := range k.containers(t, servers[0]) {
-		c.serve(t)
-	}
+	k.server(t).serve(t)
 	healthy(t, k.addr["0.0.0.0:7601"])
+}
+
+// server is the one container of the server's pods.
+func (k *cluster) server(t *testing.T) *container {
+	t.Helper()
+	var found []*container
+	for _, o := range k.of("StatefulSet", "Deployment") {
+		found = append(found, k.containers(t, o)...)
+	}
+	if len(found) != 1 {
+		t.Fatalf("there are %d", len(found))
+	}
+	return found[0]
+}
+
+// TestDeployRestore makes a backup where the manifests have it put, and restores it as restore.yaml says.
+func TestDeployRestore(t *testing.T) {
+	secrets := certificates(t, "idemd/eu", "on-call")
+	k := &cluster{applied(t, "eu"), ownAddr(t, nil, freeAddr(t)), secrets["idemd/eu"], ""}
+	server := k.server(t)
+	stop := server.serve(t)
+	backup := func(name string) result {
+		return run(t, append([]string{"backup", name, "--addr=" + k.addr["0.0.0.0:7600"]}, as(secrets["on-call"])...)...)
+	}
+	backup("20260131T1504").ok(t)
+	stop()
+
+	text := readDeploy(t, "kubernetes/restore.yaml")
+	pod := decoded(t, text)[0].Spec.Template.Spec
+	for _, v := range pod.Volumes {
+		if want := v.Name + "-idemd-0"; v.PersistentVolumeClaim.ClaimName != want {
+			t.Errorf("the volume %s is %s, want %s", v.Name, v.PersistentVolumeClaim.ClaimName, want)
+		}
+	}
+	restore := &container{mount: map[string]string{}}
+	for _, m := range pod.Containers[0].VolumeMounts {
+		if restore.mount[m.MountPath] = server.mount[m.MountPath]; restore.mount[m.MountPath] == "" {
+			t.Errorf("the server has nothing at %s", m.MountPath)
+		}
+	}
+	var command []string
+	for _, word := range pod.Containers[0].Command {
+		command = append(command, restore.here(word))
+	}
+	for range 2 { // a job may be run again
+		if out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%q: %v\n%s", command, err, out)
+		}
+	}
+
+	_, value, _ := strings.Cut(text, `"value":"`)
+	flag, _, _ := strings.Cut(value, `"`)
+	plain := server.args
+	server.args = append(slices.Clip(plain), flag)
+	server.serve(t)()
+	server.args = plain
+	server.serve(t)
+	backup("20260131T1504").fails(t, exitFailed, "exists")
 }

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/alecthomas/kong"
@@ -135,8 +136,8 @@ func (c *container) run(t *testing.T, more ...string) (out string) {
 	return out
 }
 
-// serve starts it and returns when it serves.
-func (c *container) serve(t *testing.T) {
+// serve starts it, and returns when it serves what ends it.
+func (c *container) serve(t *testing.T) (stop func()) {
 	t.Helper()
 	cmd := c.command(t)
 	var stderr lockedBuffer
@@ -148,10 +149,12 @@ func (c *container) serve(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
-		if t.Failed() {
+	})
+	t.Cleanup(func() {
+		if stop(); t.Failed() {
 			t.Logf("%q\n%s", cmd.Args[1:], stderr.String())
 		}
 	})
@@ -159,10 +162,11 @@ func (c *container) serve(t *testing.T) {
 	for lines.Scan() {
 		if strings.HasPrefix(lines.Text(), servesOn) {
 			go io.Copy(io.Discard, stdout) //nolint:errcheck // what comes after
-			return
+			return stop
 		}
 	}
 	t.Fatalf("%q did not serve", cmd.Args[1:])
+	return nil
 }
 
 // works checks that the regions are one: what was claimed in the first is known in the last.
