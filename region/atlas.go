@@ -242,6 +242,7 @@ func (r *Region) find(ctx context.Context, namespace string) (*known, error) {
 		if away := r.atHome(); away != nil {
 			return nil, away // the others may have it
 		}
+		return nil, r.unknownHere(namespace)
 	}
 	if err != nil {
 		return nil, err

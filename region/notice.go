@@ -2,6 +2,8 @@ package region
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 )
@@ -15,13 +17,9 @@ func (r *Region) Notice() string {
 	for p := range r.others() {
 		parts = append(parts, p.notice()...)
 	}
-	for _, k := range r.atlas.Load().list {
-		switch {
-		case k.dispute != "":
-			parts = append(parts, fmt.Sprintf("the placement of namespace %q is disputed: %s", k.ns.Name, k.dispute))
-		case k.problem != "":
-			parts = append(parts, fmt.Sprintf("namespace %q has no home yet: %s", k.ns.Name, k.problem))
-		}
+	troubles := r.troubled()
+	for _, name := range slices.Sorted(maps.Keys(troubles)) {
+		parts = append(parts, fmt.Sprintf("namespace %q %s", name, troubles[name]))
 	}
 	return strings.Join(parts, "; ")
 }

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -220,10 +222,17 @@ func (r *Region) Topology() *pb.GetTopologyResponse {
 			Name: name, Address: r.config.Topology.Regions[name].Address, StoreId: id, Joined: joined, OtherStoreId: r.peers[name].otherStore(),
 		})
 	}
+	troubles := r.troubled()
 	for _, k := range r.atlas.Load().list {
 		if k.placed() {
-			m.Placements = append(m.Placements, &pb.NamespacePlacement{Namespace: k.ns.Name, Placement: storepb.PlacementToProto(k.ns.Placement)})
+			m.Placements = append(m.Placements, &pb.NamespacePlacement{
+				Namespace: k.ns.Name, Placement: storepb.PlacementToProto(k.ns.Placement), Trouble: troubles[k.ns.Name],
+			})
+			delete(troubles, k.ns.Name)
 		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(troubles)) {
+		m.Placements = append(m.Placements, &pb.NamespacePlacement{Namespace: name, Trouble: troubles[name]})
 	}
 	return m
 }

@@ -16,7 +16,11 @@ import (
 
 // GetNamespace implements [store.Namespaces], by this region's store.
 func (r *Router) GetNamespace(ctx context.Context, name string) (store.Namespace, error) {
-	return r.local.GetNamespace(ctx, name)
+	ns, err := r.local.GetNamespace(ctx, name)
+	if errors.Is(err, store.ErrNamespaceUnknown) {
+		return ns, r.region.unknownHere(name)
+	}
+	return ns, err
 }
 
 // ListNamespaces implements [store.Namespaces], by this region's store.
@@ -24,14 +28,18 @@ func (r *Router) ListNamespaces(ctx context.Context) ([]store.Namespace, error) 
 	return r.local.ListNamespaces(ctx)
 }
 
-// CreateNamespace implements [store.Namespaces], in all regions, which must be reachable. If it
-// breaks off, doing it again makes up for what is missing.
+// CreateNamespace implements [store.Namespaces], in all regions, which must be reachable. Nothing
+// is created where one of them has it with other settings. If it breaks off, doing it again makes
+// up for what is missing.
 func (r *Router) CreateNamespace(ctx context.Context, ns store.Namespace) (store.Namespace, error) {
 	if _, ok := r.region.config.Topology.rule(ns.Name); !ok {
 		return store.Namespace{}, store.Refuse(store.ErrInvalidArgument, fmt.Sprintf(
 			"no rule of the topology says where the keys of namespace %q live; add it to placements, or \"*\", in every region", ns.Name))
 	}
 	if err := r.region.listenToAll(ctx); err != nil {
+		return store.Namespace{}, err
+	}
+	if err := r.region.mayCreate(ctx, ns); err != nil {
 		return store.Namespace{}, err
 	}
 	_, err := r.region.config.Store.GetNamespace(ctx, ns.Name)
@@ -99,14 +107,27 @@ func (r *Router) placed(ctx context.Context, ns store.Namespace) (store.Namespac
 	return r.region.config.Store.GetNamespace(ctx, ns.Name)
 }
 
-// UpdateNamespace implements [store.Namespaces], in all regions, which must be reachable. A
-// recovery floor goes to other regions only if it is raised: otherwise it is this region's own
+// UpdateNamespace implements [store.Namespaces], in all regions, which must be reachable; those
+// that lack it create it. Where one would refuse it, nothing is changed. This region's own store
+// comes last: if it breaks off, what an operator reads here is what was there before, and doing it
+// again, which writes all settings everywhere, makes up for what was missed. A recovery floor goes to other regions only if it is raised: otherwise it is this region's own
 // matter, as it is a region's store that was restored.
 func (r *Router) UpdateNamespace(ctx context.Context, ns store.Namespace) (store.Namespace, error) {
 	if err := r.region.listenToAll(ctx); err != nil {
 		return store.Namespace{}, err
 	}
-	old, err := r.region.config.Store.GetNamespace(ctx, ns.Name)
+	old, err := r.GetNamespace(ctx, ns.Name)
+	if err != nil {
+		return store.Namespace{}, err
+	}
+	theirs, err := r.region.mayUpdate(old, ns)
+	if err != nil {
+		return store.Namespace{}, err
+	}
+	if !theirs.RecoveryFloor.After(old.RecoveryFloor) {
+		theirs.RecoveryFloor = time.Time{}
+	}
+	err = r.region.everywhere(ctx, func(p *peer, l *link) error { return p.put(ctx, l, theirs, p.said(ns.Name).exists) })
 	if err != nil {
 		return store.Namespace{}, err
 	}
@@ -114,12 +135,7 @@ func (r *Router) UpdateNamespace(ctx context.Context, ns store.Namespace) (store
 	if err != nil {
 		return store.Namespace{}, err
 	}
-	theirs := updated
-	if !theirs.RecoveryFloor.After(old.RecoveryFloor) {
-		theirs.RecoveryFloor = time.Time{}
-	}
-	err = r.region.everywhere(ctx, func(p *peer, l *link) error { return p.put(ctx, l, theirs, p.said(ns.Name).exists) })
-	return updated, err
+	return updated, r.region.refresh(ctx)
 }
 
 // listenToAll refuses unless all regions can be asked what they know.

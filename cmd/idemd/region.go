@@ -104,7 +104,13 @@ func topologyText(p *page, resp *idemdv1.GetTopologyResponse, answers []string) 
 	p.line("NAMESPACE\tEPOCH\tREVISION\tMOVE\tRULE")
 	for _, n := range resp.GetPlacements() {
 		placement := n.GetPlacement()
-		p.line("%s\t%d\t%d\t%s\t%s", n.GetNamespace(), placement.GetEpoch(), placement.GetRevision(), moveText(placement), shown(placement.GetRule()))
+		p.line("%s\t%d\t%d\t%s\t%s", n.GetNamespace(), placement.GetEpoch(), placement.GetRevision(), moveText(placement), cmp.Or(shown(placement.GetRule()), "-"))
+	}
+	for _, n := range resp.GetPlacements() {
+		if n.GetTrouble() != "" {
+			p.line("")
+			p.line("Namespace %s %s", n.GetNamespace(), shown(n.GetTrouble()))
+		}
 	}
 }
 

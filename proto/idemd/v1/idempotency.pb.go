@@ -1748,9 +1748,13 @@ func (x *Region) GetOtherStoreId() string {
 
 // NamespacePlacement is the placement of one namespace.
 type NamespacePlacement struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	Placement     *Placement             `protobuf:"bytes,2,opt,name=placement,proto3" json:"placement,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// Absent: it has no home yet.
+	Placement *Placement `protobuf:"bytes,2,opt,name=placement,proto3" json:"placement,omitempty"`
+	// For operators: why it has no home, or what is not the same in another region, and what to do.
+	// It is the rest of a sentence that begins with the namespace.
+	Trouble       string `protobuf:"bytes,3,opt,name=trouble,proto3" json:"trouble,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1797,6 +1801,13 @@ func (x *NamespacePlacement) GetPlacement() *Placement {
 		return x.Placement
 	}
 	return nil
+}
+
+func (x *NamespacePlacement) GetTrouble() string {
+	if x != nil {
+		return x.Trouble
+	}
+	return ""
 }
 
 var File_idemd_v1_idempotency_proto protoreflect.FileDescriptor
@@ -1942,10 +1953,11 @@ const file_idemd_v1_idempotency_proto_rawDesc = "" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x19\n" +
 	"\bstore_id\x18\x03 \x01(\tR\astoreId\x12\x16\n" +
 	"\x06joined\x18\x04 \x01(\bR\x06joined\x12$\n" +
-	"\x0eother_store_id\x18\x05 \x01(\tR\fotherStoreId\"e\n" +
+	"\x0eother_store_id\x18\x05 \x01(\tR\fotherStoreId\"\x7f\n" +
 	"\x12NamespacePlacement\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x121\n" +
-	"\tplacement\x18\x02 \x01(\v2\x13.idemd.v1.PlacementR\tplacement2\xd8\x03\n" +
+	"\tplacement\x18\x02 \x01(\v2\x13.idemd.v1.PlacementR\tplacement\x12\x18\n" +
+	"\atrouble\x18\x03 \x01(\tR\atrouble2\xd8\x03\n" +
 	"\x12IdempotencyService\x128\n" +
 	"\x05Claim\x12\x16.idemd.v1.ClaimRequest\x1a\x17.idemd.v1.ClaimResponse\x128\n" +
 	"\x05Renew\x12\x16.idemd.v1.RenewRequest\x1a\x17.idemd.v1.RenewResponse\x12A\n" +
