@@ -440,7 +440,7 @@ func TestARegionThatIsAddedStopsNobody(t *testing.T) {
 		w.eventually("default is placed", func() bool { return w.us().region.atlas.Load().byName["default"].placed() })
 		w.ap().start()
 		time.Sleep(time.Minute)
-		if w.ap().events.joined {
+		if w.ap().events.holds(func() bool { return w.ap().events.joined }) {
 			t.Error("ap has joined, and nobody knows its name")
 		}
 		for _, s := range old {

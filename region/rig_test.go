@@ -347,6 +347,12 @@ func (e *events) count(what string) int {
 	return e.forwarded[what]
 }
 
+func (e *events) holds(what func() bool) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return what()
+}
+
 // wait waits until a region is reachable, or is not.
 func (e *events) wait(t testing.TB, region string, up bool) {
 	t.Helper()
