@@ -1,10 +1,8 @@
 package region
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net"
 	"os"
@@ -12,8 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
+	"github.com/idemd/idemd/internal/strictyaml"
 	"github.com/idemd/idemd/region/placement"
 	"github.com/idemd/idemd/store"
 )
@@ -92,13 +89,8 @@ func ParseTopology(text []byte, own string) (*Topology, error) {
 
 func decodeTopology(text []byte) (*topologyFile, error) {
 	var file topologyFile
-	decoder := yaml.NewDecoder(bytes.NewReader(text))
-	decoder.KnownFields(true)
-	if err := decoder.Decode(&file); err != nil && !errors.Is(err, io.EOF) {
-		return nil, errors.New(strings.Join(strings.Fields(err.Error()), " "))
-	}
-	if err := decoder.Decode(&struct{}{}); !errors.Is(err, io.EOF) {
-		return nil, errors.New("there is more than one document in it")
+	if err := strictyaml.Decode(text, &file); err != nil {
+		return nil, err
 	}
 	if len(file.Regions) == 0 {
 		return nil, errors.New("it names no regions")

@@ -65,6 +65,7 @@ func TestWhatIsNoTopologyIsRefused(t *testing.T) {
 		"regions: {eu: {address: \"x:1\"}, ap: {address: \"x:1\"}}":                                                "region ap has the address of this server's own region, eu: x:1",
 		"regions: {eu: {address: \"x:1\"}, us: {address: \"y:1\", peer-address: \"x:1\"}}":                         "region us has the address of this server's own region",
 		"regions: {eu: {address: \"x:1\"}, us: {address: \"y:1\"}, ap: {address: \"z:1\", peer-address: \"y:1\"}}": "regions ap and us have one address",
+		"regions: {eu: {address: \"eu:1\", principal: }}":                                                          "line 1: a value is missing", // not: anybody
 		regions + "placements: {payments: fixed ap}":                                                               `names the region "ap", which is not among the regions (eu, us)`,
 		regions + "placements: {payments: eu}":                                                                     "must begin with",
 		regions + "placements: {Payments: fixed eu}":                                                               `"Payments"`,

@@ -1,15 +1,14 @@
 package identity
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/idemd/idemd/internal/strictyaml"
 	"github.com/idemd/idemd/store"
 )
 
@@ -69,13 +68,8 @@ type grantEntry struct {
 // ParsePolicy reads a policy, and refuses all that it does not understand.
 func ParsePolicy(text []byte) (*Policy, error) {
 	var file policyFile
-	decoder := yaml.NewDecoder(bytes.NewReader(text))
-	decoder.KnownFields(true)
-	if err := decoder.Decode(&file); err != nil && !errors.Is(err, io.EOF) {
-		return nil, errors.New(strings.Join(strings.Fields(err.Error()), " "))
-	}
-	if err := decoder.Decode(&struct{}{}); !errors.Is(err, io.EOF) {
-		return nil, errors.New("there is more than one document in it")
+	if err := strictyaml.Decode(text, &file); err != nil {
+		return nil, err
 	}
 	if file.Grants == nil { // `grants: []` says that nobody may do anything; an empty file is a mistake
 		return nil, errors.New("it has no grants")
