@@ -98,6 +98,8 @@ func TestReadmeMetrics(t *testing.T) {
 		want = append(want, name)
 	}
 	got := readmeColumn(t, "| name | labels | |", "| metric | labels | |")
-	got = slices.DeleteFunc(got, func(name string) bool { return strings.HasPrefix(name, "idemd_guard_") || strings.HasPrefix(name, "client/") })
+	got = slices.DeleteFunc(got, func(name string) bool {
+		return strings.HasPrefix(name, "idemd_guard_") || strings.HasPrefix(name, "client/")
+	})
 	alike(t, got, want)
 }
