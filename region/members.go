@@ -89,9 +89,12 @@ func (r *Region) belong(ctx context.Context) error {
 // stranger is the error of a region with another store than the one that is known.
 type stranger struct{ region, known, shown string }
 
-func (e *stranger) Error() string {
+func (e *stranger) Error() string { return e.fact() + ". " + howToAccept(e.region, e.shown) }
+
+// fact is the error without what to do.
+func (e *stranger) fact() string {
 	return fmt.Sprintf("its store has the id %s, and the one that is known as that of region %q has %s: the region has lost its store, or another server takes itself for it; "+
-		"it is not asked, and not believed. %s", e.shown, e.region, e.known, howToAccept(e.region, e.shown))
+		"it is not asked, and not believed", e.shown, e.region, e.known)
 }
 
 func howToAccept(region, id string) string {

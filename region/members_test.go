@@ -371,6 +371,9 @@ func TestARegionThatLostItsStoreIsShown(t *testing.T) {
 			if notice := s.region.Notice(); strings.Count(notice, "idemd region accept") != 1 {
 				t.Errorf("%s: the advice is not there once: %s", s.name, notice)
 			}
+			if log := s.log.String(); s != w.eu() && strings.Count(log, "idemd region accept") != 1 {
+				t.Errorf("%s: the log does not advise once: %s", s.name, log)
+			}
 		}
 		w.eu().stop()
 		for _, s := range []*site{w.us(), w.ap()} {

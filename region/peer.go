@@ -140,7 +140,7 @@ func (p *peer) lost(err error) {
 	defer p.mu.Unlock()
 	p.reason, p.since, p.told = reasonOf(err), time.Now(), true
 	p.unseen(err)
-	p.region.logger.Warn("region is unreachable", "region", p.name, "address", p.place.PeerAddress, "reason", p.reason)
+	p.region.logger.Warn("region is unreachable", "region", p.name, "address", p.place.PeerAddress, "reason", loggedReason(err))
 }
 
 // noReach notes why a region cannot be reached, and logs it if nothing has been said of it.
@@ -154,8 +154,17 @@ func (p *peer) noReach(ctx context.Context, err error) {
 	p.unseen(err)
 	if !p.told {
 		p.told = true
-		p.region.logger.Warn("region cannot be reached", "region", p.name, "address", p.place.PeerAddress, "reason", p.reason)
+		p.region.logger.Warn("region cannot be reached", "region", p.name, "address", p.place.PeerAddress, "reason", loggedReason(err))
 	}
+}
+
+// loggedReason is the reason without what to do about another store, which noteShown has logged.
+func loggedReason(err error) string {
+	var other *stranger
+	if errors.As(err, &other) {
+		return other.fact()
+	}
+	return reasonOf(err)
 }
 
 func reasonOf(err error) string {
