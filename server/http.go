@@ -41,7 +41,8 @@ func newAdminHTTP(h *health, registry Registry, c *calls) *http.Server {
 	}
 }
 
-// operatorsOnly lets in who is an operator of any namespace, where callers are told apart.
+// operatorsOnly lets in who is an operator of all namespaces, where callers are told apart: what it
+// guards names them all.
 func (c *calls) operatorsOnly(next http.Handler) http.Handler {
 	if !c.identity.Identifies() {
 		return next
@@ -49,7 +50,7 @@ func (c *calls) operatorsOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		principal, err := c.identity.Authenticate(c.credentialsOfHTTP(r))
 		if err == nil {
-			err = c.identity.Authorizer().AuthorizeAny(string(principal), identity.Operator)
+			err = c.identity.Authorizer().AuthorizeAll(string(principal), identity.Operator)
 		}
 		if err == nil {
 			connectionOf(r.Context()).met()

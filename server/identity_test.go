@@ -494,7 +494,7 @@ func TestAdminListenerWithIdentity(t *testing.T) {
 		check("/metrics", nil, s.token, http.StatusOK)
 		if public {
 			check("/metrics", s.certOf(paymentsCaller), "", http.StatusForbidden)
-			check("/metrics", s.certOf(paymentsOperator), "", http.StatusOK)
+			check("/metrics", s.certOf(paymentsOperator), "", http.StatusForbidden) // it names all namespaces
 			check("/metrics", s.certOf(paymentsOperator), "idemd_x", http.StatusUnauthorized)
 		}
 		s.write("policy.yaml", "no policy")

@@ -98,6 +98,9 @@ func (a *Authority) loadFiles(o Options) (err error) {
 	if err == nil && o.Tokens != "" {
 		a.tokens, err = watch(a.logger, "tokens", []string{o.Tokens}, func(contents [][]byte) (*Tokens, error) { return ParseTokens(contents[0]) })
 	}
+	if err == nil && a.tokens != nil && o.TLSClientCA == "" && len(a.tokens.now().byDigest) == 0 {
+		return fmt.Errorf("%s: it holds no token, and without --tls-client-ca nobody is known; idemd token new NAME makes one", o.Tokens)
+	}
 	if err == nil && o.Policy != "" {
 		a.policy, err = watch(a.logger, "policy", []string{o.Policy}, func(contents [][]byte) (*Policy, error) { return ParsePolicy(contents[0]) })
 		a.authorizer = &Authorizer{a.policy}

@@ -404,3 +404,32 @@ func TestOptionsThatDoNotGoTogether(t *testing.T) {
 		t.Errorf("a file that is no certificate: %v", err)
 	}
 }
+
+// An empty file of tokens is no way to be known, but the last one that is taken out does not count
+// any more.
+func TestWithoutAToken(t *testing.T) {
+	k := newKit(t)
+	secret, line, _ := NewToken("ops", time.Time{})
+	only := Options{Tokens: k.path("tokens"), Policy: k.path("policy.yaml"), Now: func() time.Time { return noon }}
+	for _, text := range []string{"", "\n# nobody yet\n"} {
+		k.write("tokens", []byte(text))
+		if _, err := Load(only); err == nil || !strings.Contains(err.Error(), only.Tokens) || !strings.Contains(err.Error(), "no token") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	k.write("tokens", []byte(line))
+	a, err := Load(only)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := Credentials{Authorization: []string{"Bearer " + secret}, Private: true}
+	if _, err := a.Authenticate(shown); err != nil {
+		t.Fatal(err)
+	}
+	k.write("tokens", nil)
+	a.Poll()
+	a.Poll()
+	if _, err := a.Authenticate(shown); err == nil || a.Stale()["tokens"] != "" {
+		t.Errorf("the last token was taken out, and counts: %v; %q", err, a.Stale())
+	}
+}
