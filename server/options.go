@@ -16,6 +16,11 @@ const (
 	maxReading       = 32
 	streamWindow     = 64 << 10
 	connectionWindow = 1 << 20
+	// farStreamWindow and farConnectionWindow are those where there are regions: on a long way
+	// each window that is full costs a round trip. The largest outcome fits, with what is around
+	// it. What is read of a stranger is bounded by strangerBytes all the same.
+	farStreamWindow     = 288 << 10
+	farConnectionWindow = 16 << 20
 	// maxHeaderBytes bounds the metadata of a call; tracing and baggage fit.
 	maxHeaderBytes = 16 << 10
 	// maxStreams is how many calls one connection may have in flight, waiting ones included.
@@ -29,11 +34,15 @@ const (
 
 // limits are the options of the gRPC server. A dead peer is noticed within keepalive's
 // Time + Timeout, so that its waiting claims do not stay for their whole wait.
-func limits() []grpc.ServerOption {
+func limits(regions bool) []grpc.ServerOption {
+	stream, connection := int32(streamWindow), int32(connectionWindow)
+	if regions {
+		stream, connection = farStreamWindow, farConnectionWindow
+	}
 	return []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxReceiveBytes),
-		grpc.StaticStreamWindowSize(streamWindow), // gRPC would let them grow
-		grpc.StaticConnWindowSize(connectionWindow),
+		grpc.StaticStreamWindowSize(stream), // gRPC would let them grow
+		grpc.StaticConnWindowSize(connection),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.NumStreamWorkers(streamWorkers),

@@ -92,7 +92,7 @@ func New(config Config) (*Server, error) {
 	s.draining, s.startDrain = context.WithCancel(context.Background())
 	s.calls = &calls{logger: config.Logger, metrics: config.Metrics, identity: config.Identity, draining: s.draining.Done()}
 	s.admin = newAdminHTTP(s.health, config.Metrics.registry, s.calls)
-	s.grpc = grpc.NewServer(slices.Concat(limits(), s.calls.options(), s.security(), []grpc.ServerOption{grpc.InTapHandle(received)})...)
+	s.grpc = grpc.NewServer(slices.Concat(limits(config.Regions != nil), s.calls.options(), s.security(), []grpc.ServerOption{grpc.InTapHandle(received)})...)
 	if config.Identity != nil {
 		s.watching.Go(func() { config.Identity.Run(s.draining) })
 	}
