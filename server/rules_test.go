@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -144,7 +145,13 @@ func TestWhoMayCallWhat(t *testing.T) {
 	if _, err := askAbout(t, conns[everyCaller], pb.IdempotencyService_Claim_FullMethodName, "payments"); reason(err) == notKnown {
 		t.Fatal(err)
 	}
-	for method := range servedMethods(s.grpc) {
+	served := servedMethods(s.grpc)
+	for _, method := range ourMethods() {
+		if _, ok := served[method]; !ok {
+			t.Errorf("%s is asked of nobody: it is not served here", method)
+		}
+	}
+	for method := range served {
 		r := rules[method]
 		for principal, conn := range conns {
 			want := carriedOut
@@ -174,6 +181,20 @@ func TestWhoMayCallWhat(t *testing.T) {
 	if text := s.log.String(); strings.Contains(text, s.token) || strings.Contains(text, strings.Fields(s.tokenLine)[1][7:]) {
 		t.Error("the log shows the token or its digest")
 	}
+}
+
+// ourMethods are those of all services in proto/idemd/v1.
+func ourMethods() (methods []string) {
+	protoregistry.GlobalFiles.RangeFilesByPackage("idemd.v1", func(file protoreflect.FileDescriptor) bool {
+		for i := range file.Services().Len() {
+			service := file.Services().Get(i)
+			for j := range service.Methods().Len() {
+				methods = append(methods, fmt.Sprintf("/%s/%s", service.FullName(), service.Methods().Get(j).Name()))
+			}
+		}
+		return true
+	})
+	return methods
 }
 
 var rolesOf = map[string][]identity.Role{

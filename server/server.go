@@ -195,7 +195,7 @@ func (s *Server) Serve(lis net.Listener) error {
 	if isLocal(lis) {
 		reflection.Register(registrar{s})
 	}
-	err := s.grpc.Serve(s.door(lis, maxConnections))
+	err := s.grpc.Serve(s.door(lis, maxConnections, s.config.Identity.Encrypts()))
 	if errors.Is(err, grpc.ErrServerStopped) {
 		return nil
 	}
@@ -209,8 +209,9 @@ func (s *Server) ServeAdmin(lis net.Listener) error {
 	if err := checkListener(lis, s.mayServeAfar()); err != nil {
 		return errors.Join(err, lis.Close())
 	}
-	entered := net.Listener(s.door(lis, maxAdminConnections))
-	if s.config.Identity.Encrypts() && !isLocal(lis) {
+	encrypts := s.config.Identity.Encrypts() && !isLocal(lis)
+	entered := net.Listener(s.door(lis, maxAdminConnections, encrypts))
+	if encrypts {
 		entered = tls.NewListener(entered, s.config.Identity.TLSConfig("http/1.1"))
 	}
 	err := s.admin.Serve(entered)
@@ -222,9 +223,9 @@ func (s *Server) ServeAdmin(lis net.Listener) error {
 
 // door is a door before a listener. Nobody is a stranger where nobody is told apart, and who is on
 // this machine, in plain text, is not either.
-func (s *Server) door(lis net.Listener, most int) *door {
+func (s *Server) door(lis net.Listener, most int, encrypts bool) *door {
 	strangers := 0
-	if s.config.Identity.Identifies() && (s.config.Identity.Encrypts() || !isLocal(lis)) {
+	if s.config.Identity.Identifies() && (encrypts || !isLocal(lis)) {
 		strangers = most / strangersShare
 	}
 	return newDoor(lis, most, strangers, s.config.Logger, s.config.Metrics)

@@ -280,7 +280,7 @@ func TestWhereThereAreStrangers(t *testing.T) {
 		"nothing, for other machines":          {nil, &publicListener{}, 0},
 	} {
 		srv := Server{config: Config{Identity: test.authority, Metrics: s.config.Metrics}}
-		if got := srv.door(test.lis, maxConnections).strangers; got != test.want {
+		if got := srv.door(test.lis, maxConnections, test.authority.Encrypts()).strangers; got != test.want {
 			t.Errorf("%s: %d", name, got)
 		}
 	}
