@@ -23,6 +23,10 @@ func (r *Region) AcceptStore(ctx context.Context, req store.AcceptStoreRequest) 
 	// Who cannot be asked misses it, and is named below.
 	_, _ = r.tellOthers(ctx, req.Region, func(p *peer, l *link) error { return p.ping(ctx, l) })
 	accepted := r.word(req, shown)
+	// The store itself comes first: it must know that it has forgotten before others ask it.
+	if _, err := r.peers[req.Region].shows(ctx, accepted); err != nil {
+		return notAnswering(req.Region, err)
+	}
 	if err := r.take(ctx, req.Region, accepted); err != nil {
 		return err
 	}
@@ -54,25 +58,30 @@ func (r *Region) answering(ctx context.Context, req store.AcceptStoreRequest) (s
 	case p == nil:
 		return store.PeerStore{}, r.unnamed(req.Region)
 	}
-	shown, err := p.shows(ctx)
+	shown, err := p.shows(ctx, p.known())
 	switch {
 	case ctx.Err() != nil:
 		return shown, ctx.Err()
 	case err != nil:
-		return shown, &store.Error{Sentinel: store.ErrUnavailable, Cause: err, Detail: fmt.Sprintf(
-			"only a store that answers is accepted, and none answers as region %q: %s; start the region's servers on it first", req.Region, reasonOf(err))}
+		return shown, notAnswering(req.Region, err)
 	case shown.StoreID != req.StoreID:
 		return shown, store.Refuse(store.ErrInvalidArgument, fmt.Sprintf("the store that answers as region %q has the id %s, and not %s", req.Region, shown.StoreID, req.StoreID))
 	}
 	return shown, nil
 }
 
+func notAnswering(region string, err error) error {
+	return &store.Error{Sentinel: store.ErrUnavailable, Cause: err, Detail: fmt.Sprintf(
+		"only a store that answers is accepted, and none answers as region %q: %s; start the region's servers on it first", region, reasonOf(err))}
+}
+
 func (r *Region) unnamed(region string) error {
 	return store.Refuse(store.ErrInvalidArgument, fmt.Sprintf("the topology of region %q names no region %q", r.config.Name, region))
 }
 
-// shows asks the region which store it has, over a connection of its own.
-func (p *peer) shows(ctx context.Context) (store.PeerStore, error) {
+// shows asks the region which store it has, over a connection of its own, and tells it which one
+// it is known by.
+func (p *peer) shows(ctx context.Context, known store.PeerStore) (store.PeerStore, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
 	l, err := p.newLink()
@@ -83,7 +92,7 @@ func (p *peer) shows(ctx context.Context) (store.PeerStore, error) {
 	if err := l.connect(ctx); err != nil {
 		return store.PeerStore{}, err
 	}
-	m, err := p.askPing(ctx, l)
+	m, err := p.askPing(ctx, l, known)
 	return shownIn(m), err
 }
 

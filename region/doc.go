@@ -29,7 +29,8 @@
 // then; the acceptances of a region's stores are numbered, and of two the later one holds. A store
 // that hears of a later one than it has acted on is no home, until it is itself the one that was
 // accepted and has begun a recovery. It hears the others before it serves after a start, for a
-// moment only: one that was replaced and can reach nobody serves, and has to be switched off.
+// moment only: one that was replaced serves where no other region reaches it and none is reached,
+// and has to be switched off.
 //
 // A call takes one hop at most: the PeerService never sends on. A call that broke off may have
 // been carried out; it is answered ErrHomeUnreachable, and nothing is ever claimed in the stead

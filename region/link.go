@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	pb "github.com/idemd/idemd/proto/idemd/v1"
+	"github.com/idemd/idemd/store"
 )
 
 const (
@@ -82,9 +83,11 @@ func (l *link) connect(ctx context.Context) error {
 	}
 }
 
-// askPing asks whether the region that is meant is there.
-func (p *peer) askPing(ctx context.Context, l *link) (*pb.PingResponse, error) {
-	m, err := l.client.Ping(ctx, &pb.PingRequest{Region: p.name, FromRegion: p.region.config.Name, FromStoreId: p.region.member().StoreID})
+// askPing asks whether the region that is meant is there, and tells it which store it is known by.
+func (p *peer) askPing(ctx context.Context, l *link, known store.PeerStore) (*pb.PingResponse, error) {
+	m, err := l.client.Ping(ctx, &pb.PingRequest{
+		Region: p.name, FromRegion: p.region.config.Name, FromStoreId: p.region.member().StoreID, Known: knownToProto(p.name, known),
+	})
 	if err == nil && m.GetRegion() != p.name {
 		err = fmt.Errorf("its address leads to region %q", m.GetRegion())
 	}
@@ -94,7 +97,7 @@ func (p *peer) askPing(ctx context.Context, l *link) (*pb.PingResponse, error) {
 // ping asks whether the region is there, and has the store that is known. It keeps what it says.
 func (p *peer) ping(ctx context.Context, l *link) error {
 	sent := time.Now()
-	m, err := p.askPing(ctx, l)
+	m, err := p.askPing(ctx, l, p.known())
 	if err == nil {
 		err = p.recognise(ctx, shownIn(m))
 	}

@@ -158,7 +158,15 @@ func (p *peer) noteKnown(ctx context.Context, m *pb.PingResponse) error {
 			return err
 		}
 	}
-	if err := r.heed(ctx, p.name, knows[r.config.Name]); err != nil {
+	return p.heeded(ctx, knows[r.config.Name])
+}
+
+// known is the store that is known as the region's.
+func (p *peer) known() store.PeerStore { return p.region.member().Peers[p.name] }
+
+// heeded has this region heed what the other one knows of its store, whichever of the two asked.
+func (p *peer) heeded(ctx context.Context, known store.PeerStore) error {
+	if err := p.region.heed(ctx, p.name, known); err != nil {
 		return err
 	}
 	p.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	pb "github.com/idemd/idemd/proto/idemd/v1"
 	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/storetest"
 )
@@ -254,6 +255,61 @@ func TestAStoreThatIsAcceptedAgainForgets(t *testing.T) {
 		w.eu().events.until(t, "the one in between is no home", func() bool { return !w.eu().events.joined })
 		w.stop()
 	})
+}
+
+// A store that was replaced hears of it also from who asks it, if it can reach nobody itself.
+func TestAStoreThatWasReplacedIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, `"*": fixed eu`, "eu", "us")
+		former := w.eu().store
+		w.eu().loseStore()
+		w.eu().accepts()
+		w.eu().stop()
+		w.silence("eu", "us")
+		w.eu().store = former
+		w.eu().start()
+		w.eu().events.until(t, "eu is no home", func() bool { return !w.eu().events.joined })
+		time.Sleep(startTime)
+		_, err := w.eu().claim(anyKey, "a")
+		refuses(t, err, store.ErrUnavailable, "is home to no keys yet")
+		w.stop()
+	})
+}
+
+// Who is not believed cannot say that a store was replaced.
+func TestAStrangerReplacesNoStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, `"*": fixed eu`, "eu", "us")
+		l, err := w.us().region.peers["eu"].newLink()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.conn.Close()
+		for _, who := range []struct {
+			storeID  string
+			believed bool
+		}{{store.NewStoreID(), false}, {storeID(t, w.us().store), true}} {
+			_, err = l.client.Ping(t.Context(), &pb.PingRequest{Region: "eu", FromRegion: "us", FromStoreId: who.storeID, Known: &pb.KnownStore{
+				Region: "eu", StoreId: store.NewStoreID(), Accepted: &pb.Acceptance{Number: 9, Reason: "r"},
+			}})
+			if m := w.eu().region.member(); err != nil || m.Joined == who.believed {
+				t.Errorf("%+v, %v, told by %+v", m, err, who)
+			}
+		}
+		w.stop()
+	})
+}
+
+// A store whose tables are open here stands in for its region only if it has acted on the
+// acceptance that is known.
+func TestAStandInHasActedOnItsAcceptance(t *testing.T) {
+	s := &standIn{}
+	s.membership.Store(&store.Membership{StoreID: "a", Joined: true, Accepted: store.Acceptance{Number: 2}})
+	for number, stands := range map[int64]bool{0: true, 2: true, 3: false} {
+		if got := s.standsFor(store.PeerStore{StoreID: "a", Acceptance: store.Acceptance{Number: number}}); got != stands {
+			t.Errorf("by acceptance %d: %v", number, got)
+		}
+	}
 }
 
 // A store that was accepted and then restored from a backup that knows nothing of it forgets anew.

@@ -80,10 +80,15 @@ func (s *service) believed(ctx context.Context, m asking) (*peer, error) {
 }
 
 // Ping implements the PeerService. A region with another store than the one that is known is told
-// which that is.
+// which that is, and not heeded.
 func (s *service) Ping(ctx context.Context, m *pb.PingRequest) (*pb.PingResponse, error) {
 	if _, err := s.asker(ctx, m); err != nil {
 		return nil, wire(err)
+	}
+	if from, err := s.believed(ctx, m); err == nil {
+		if err := from.heeded(ctx, knownFromProto(m.GetKnown())); err != nil {
+			return nil, wire(err)
+		}
 	}
 	own := s.region.member()
 	resp := &pb.PingResponse{

@@ -41,11 +41,12 @@ func (s *standIn) read(ctx context.Context) {
 	}
 }
 
-// standsFor reports whether it is the store that is known as the region's, and a home.
+// standsFor reports whether it is the store that is known as the region's, by the acceptance that
+// is known, and a home.
 func (s *standIn) standsFor(known store.PeerStore) bool {
 	if s == nil {
 		return false
 	}
 	m := s.membership.Load()
-	return m != nil && m.Joined && m.StoreID == known.StoreID
+	return m != nil && m.Joined && m.StoreID == known.StoreID && m.Accepted.Number >= known.Number
 }

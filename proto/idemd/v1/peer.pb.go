@@ -27,8 +27,10 @@ type PingRequest struct {
 	// The region that is meant.
 	Region string `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
 	// The region that asks, and the id of its store.
-	FromRegion    string `protobuf:"bytes,2,opt,name=from_region,json=fromRegion,proto3" json:"from_region,omitempty"`
-	FromStoreId   string `protobuf:"bytes,3,opt,name=from_store_id,json=fromStoreId,proto3" json:"from_store_id,omitempty"`
+	FromRegion  string `protobuf:"bytes,2,opt,name=from_region,json=fromRegion,proto3" json:"from_region,omitempty"`
+	FromStoreId string `protobuf:"bytes,3,opt,name=from_store_id,json=fromStoreId,proto3" json:"from_store_id,omitempty"`
+	// The store that the asker believes to be that of the region that is asked, if it knows one.
+	Known         *KnownStore `protobuf:"bytes,4,opt,name=known,proto3" json:"known,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -82,6 +84,13 @@ func (x *PingRequest) GetFromStoreId() string {
 		return x.FromStoreId
 	}
 	return ""
+}
+
+func (x *PingRequest) GetKnown() *KnownStore {
+	if x != nil {
+		return x.Known
+	}
+	return nil
 }
 
 type PingResponse struct {
@@ -1676,12 +1685,13 @@ var File_idemd_v1_peer_proto protoreflect.FileDescriptor
 
 const file_idemd_v1_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x13idemd/v1/peer.proto\x12\bidemd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14idemd/v1/admin.proto\x1a\x1aidemd/v1/idempotency.proto\x1a\x14idemd/v1/types.proto\"j\n" +
+	"\x13idemd/v1/peer.proto\x12\bidemd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14idemd/v1/admin.proto\x1a\x1aidemd/v1/idempotency.proto\x1a\x14idemd/v1/types.proto\"\x96\x01\n" +
 	"\vPingRequest\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x1f\n" +
 	"\vfrom_region\x18\x02 \x01(\tR\n" +
 	"fromRegion\x12\"\n" +
-	"\rfrom_store_id\x18\x03 \x01(\tR\vfromStoreId\"\x91\x02\n" +
+	"\rfrom_store_id\x18\x03 \x01(\tR\vfromStoreId\x12*\n" +
+	"\x05known\x18\x04 \x01(\v2\x14.idemd.v1.KnownStoreR\x05known\"\x91\x02\n" +
 	"\fPingResponse\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12+\n" +
 	"\x11placements_digest\x18\x02 \x01(\fR\x10placementsDigest\x12\x18\n" +
@@ -1877,62 +1887,63 @@ var file_idemd_v1_peer_proto_goTypes = []any{
 	(*Event)(nil),                   // 44: idemd.v1.Event
 }
 var file_idemd_v1_peer_proto_depIdxs = []int32{
-	2,  // 0: idemd.v1.PingResponse.accepted:type_name -> idemd.v1.Acceptance
-	3,  // 1: idemd.v1.PingResponse.known_stores:type_name -> idemd.v1.KnownStore
-	2,  // 2: idemd.v1.KnownStore.accepted:type_name -> idemd.v1.Acceptance
-	20, // 3: idemd.v1.ForwardRequest.claim:type_name -> idemd.v1.ClaimRequest
-	21, // 4: idemd.v1.ForwardRequest.renew:type_name -> idemd.v1.RenewRequest
-	22, // 5: idemd.v1.ForwardRequest.complete:type_name -> idemd.v1.CompleteRequest
-	23, // 6: idemd.v1.ForwardRequest.release:type_name -> idemd.v1.ReleaseRequest
-	24, // 7: idemd.v1.ForwardRequest.lookup:type_name -> idemd.v1.LookupRequest
-	25, // 8: idemd.v1.ForwardRequest.list_records:type_name -> idemd.v1.ListRecordsRequest
-	26, // 9: idemd.v1.ForwardRequest.inspect_record:type_name -> idemd.v1.InspectRecordRequest
-	27, // 10: idemd.v1.ForwardRequest.resolve:type_name -> idemd.v1.ResolveRequest
-	28, // 11: idemd.v1.ForwardRequest.force_release:type_name -> idemd.v1.ForceReleaseRequest
-	29, // 12: idemd.v1.ForwardRequest.import_outcome:type_name -> idemd.v1.ImportOutcomeRequest
-	30, // 13: idemd.v1.ForwardResponse.claim:type_name -> idemd.v1.ClaimResponse
-	31, // 14: idemd.v1.ForwardResponse.renew:type_name -> idemd.v1.RenewResponse
-	32, // 15: idemd.v1.ForwardResponse.complete:type_name -> idemd.v1.CompleteResponse
-	33, // 16: idemd.v1.ForwardResponse.release:type_name -> idemd.v1.ReleaseResponse
-	34, // 17: idemd.v1.ForwardResponse.lookup:type_name -> idemd.v1.LookupResponse
-	35, // 18: idemd.v1.ForwardResponse.list_records:type_name -> idemd.v1.ListRecordsResponse
-	36, // 19: idemd.v1.ForwardResponse.inspect_record:type_name -> idemd.v1.InspectRecordResponse
-	37, // 20: idemd.v1.ForwardResponse.resolve:type_name -> idemd.v1.ResolveResponse
-	38, // 21: idemd.v1.ForwardResponse.force_release:type_name -> idemd.v1.ForceReleaseResponse
-	39, // 22: idemd.v1.ForwardResponse.import_outcome:type_name -> idemd.v1.ImportOutcomeResponse
-	8,  // 23: idemd.v1.GetPlacementsResponse.placements:type_name -> idemd.v1.KnownPlacement
-	40, // 24: idemd.v1.KnownPlacement.namespace:type_name -> idemd.v1.Namespace
-	40, // 25: idemd.v1.PutNamespaceRequest.namespace:type_name -> idemd.v1.Namespace
-	40, // 26: idemd.v1.PutNamespaceResponse.namespace:type_name -> idemd.v1.Namespace
-	41, // 27: idemd.v1.PlaceNamespaceRequest.placement:type_name -> idemd.v1.Placement
-	40, // 28: idemd.v1.PlaceNamespaceResponse.namespace:type_name -> idemd.v1.Namespace
-	42, // 29: idemd.v1.PlaceNamespaceResponse.now:type_name -> google.protobuf.Timestamp
-	42, // 30: idemd.v1.PlaceNamespaceResponse.in_force:type_name -> google.protobuf.Timestamp
-	15, // 31: idemd.v1.ExportRecordsResponse.records:type_name -> idemd.v1.MovedRecord
-	43, // 32: idemd.v1.MovedRecord.record:type_name -> idemd.v1.Record
-	44, // 33: idemd.v1.MovedRecord.events:type_name -> idemd.v1.Event
-	3,  // 34: idemd.v1.AcceptPeerStoreRequest.accepted:type_name -> idemd.v1.KnownStore
-	0,  // 35: idemd.v1.PeerService.Ping:input_type -> idemd.v1.PingRequest
-	4,  // 36: idemd.v1.PeerService.Forward:input_type -> idemd.v1.ForwardRequest
-	6,  // 37: idemd.v1.PeerService.GetPlacements:input_type -> idemd.v1.GetPlacementsRequest
-	9,  // 38: idemd.v1.PeerService.PutNamespace:input_type -> idemd.v1.PutNamespaceRequest
-	11, // 39: idemd.v1.PeerService.PlaceNamespace:input_type -> idemd.v1.PlaceNamespaceRequest
-	13, // 40: idemd.v1.PeerService.ExportRecords:input_type -> idemd.v1.ExportRecordsRequest
-	16, // 41: idemd.v1.PeerService.ForgetRecords:input_type -> idemd.v1.ForgetRecordsRequest
-	18, // 42: idemd.v1.PeerService.AcceptPeerStore:input_type -> idemd.v1.AcceptPeerStoreRequest
-	1,  // 43: idemd.v1.PeerService.Ping:output_type -> idemd.v1.PingResponse
-	5,  // 44: idemd.v1.PeerService.Forward:output_type -> idemd.v1.ForwardResponse
-	7,  // 45: idemd.v1.PeerService.GetPlacements:output_type -> idemd.v1.GetPlacementsResponse
-	10, // 46: idemd.v1.PeerService.PutNamespace:output_type -> idemd.v1.PutNamespaceResponse
-	12, // 47: idemd.v1.PeerService.PlaceNamespace:output_type -> idemd.v1.PlaceNamespaceResponse
-	14, // 48: idemd.v1.PeerService.ExportRecords:output_type -> idemd.v1.ExportRecordsResponse
-	17, // 49: idemd.v1.PeerService.ForgetRecords:output_type -> idemd.v1.ForgetRecordsResponse
-	19, // 50: idemd.v1.PeerService.AcceptPeerStore:output_type -> idemd.v1.AcceptPeerStoreResponse
-	43, // [43:51] is the sub-list for method output_type
-	35, // [35:43] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	3,  // 0: idemd.v1.PingRequest.known:type_name -> idemd.v1.KnownStore
+	2,  // 1: idemd.v1.PingResponse.accepted:type_name -> idemd.v1.Acceptance
+	3,  // 2: idemd.v1.PingResponse.known_stores:type_name -> idemd.v1.KnownStore
+	2,  // 3: idemd.v1.KnownStore.accepted:type_name -> idemd.v1.Acceptance
+	20, // 4: idemd.v1.ForwardRequest.claim:type_name -> idemd.v1.ClaimRequest
+	21, // 5: idemd.v1.ForwardRequest.renew:type_name -> idemd.v1.RenewRequest
+	22, // 6: idemd.v1.ForwardRequest.complete:type_name -> idemd.v1.CompleteRequest
+	23, // 7: idemd.v1.ForwardRequest.release:type_name -> idemd.v1.ReleaseRequest
+	24, // 8: idemd.v1.ForwardRequest.lookup:type_name -> idemd.v1.LookupRequest
+	25, // 9: idemd.v1.ForwardRequest.list_records:type_name -> idemd.v1.ListRecordsRequest
+	26, // 10: idemd.v1.ForwardRequest.inspect_record:type_name -> idemd.v1.InspectRecordRequest
+	27, // 11: idemd.v1.ForwardRequest.resolve:type_name -> idemd.v1.ResolveRequest
+	28, // 12: idemd.v1.ForwardRequest.force_release:type_name -> idemd.v1.ForceReleaseRequest
+	29, // 13: idemd.v1.ForwardRequest.import_outcome:type_name -> idemd.v1.ImportOutcomeRequest
+	30, // 14: idemd.v1.ForwardResponse.claim:type_name -> idemd.v1.ClaimResponse
+	31, // 15: idemd.v1.ForwardResponse.renew:type_name -> idemd.v1.RenewResponse
+	32, // 16: idemd.v1.ForwardResponse.complete:type_name -> idemd.v1.CompleteResponse
+	33, // 17: idemd.v1.ForwardResponse.release:type_name -> idemd.v1.ReleaseResponse
+	34, // 18: idemd.v1.ForwardResponse.lookup:type_name -> idemd.v1.LookupResponse
+	35, // 19: idemd.v1.ForwardResponse.list_records:type_name -> idemd.v1.ListRecordsResponse
+	36, // 20: idemd.v1.ForwardResponse.inspect_record:type_name -> idemd.v1.InspectRecordResponse
+	37, // 21: idemd.v1.ForwardResponse.resolve:type_name -> idemd.v1.ResolveResponse
+	38, // 22: idemd.v1.ForwardResponse.force_release:type_name -> idemd.v1.ForceReleaseResponse
+	39, // 23: idemd.v1.ForwardResponse.import_outcome:type_name -> idemd.v1.ImportOutcomeResponse
+	8,  // 24: idemd.v1.GetPlacementsResponse.placements:type_name -> idemd.v1.KnownPlacement
+	40, // 25: idemd.v1.KnownPlacement.namespace:type_name -> idemd.v1.Namespace
+	40, // 26: idemd.v1.PutNamespaceRequest.namespace:type_name -> idemd.v1.Namespace
+	40, // 27: idemd.v1.PutNamespaceResponse.namespace:type_name -> idemd.v1.Namespace
+	41, // 28: idemd.v1.PlaceNamespaceRequest.placement:type_name -> idemd.v1.Placement
+	40, // 29: idemd.v1.PlaceNamespaceResponse.namespace:type_name -> idemd.v1.Namespace
+	42, // 30: idemd.v1.PlaceNamespaceResponse.now:type_name -> google.protobuf.Timestamp
+	42, // 31: idemd.v1.PlaceNamespaceResponse.in_force:type_name -> google.protobuf.Timestamp
+	15, // 32: idemd.v1.ExportRecordsResponse.records:type_name -> idemd.v1.MovedRecord
+	43, // 33: idemd.v1.MovedRecord.record:type_name -> idemd.v1.Record
+	44, // 34: idemd.v1.MovedRecord.events:type_name -> idemd.v1.Event
+	3,  // 35: idemd.v1.AcceptPeerStoreRequest.accepted:type_name -> idemd.v1.KnownStore
+	0,  // 36: idemd.v1.PeerService.Ping:input_type -> idemd.v1.PingRequest
+	4,  // 37: idemd.v1.PeerService.Forward:input_type -> idemd.v1.ForwardRequest
+	6,  // 38: idemd.v1.PeerService.GetPlacements:input_type -> idemd.v1.GetPlacementsRequest
+	9,  // 39: idemd.v1.PeerService.PutNamespace:input_type -> idemd.v1.PutNamespaceRequest
+	11, // 40: idemd.v1.PeerService.PlaceNamespace:input_type -> idemd.v1.PlaceNamespaceRequest
+	13, // 41: idemd.v1.PeerService.ExportRecords:input_type -> idemd.v1.ExportRecordsRequest
+	16, // 42: idemd.v1.PeerService.ForgetRecords:input_type -> idemd.v1.ForgetRecordsRequest
+	18, // 43: idemd.v1.PeerService.AcceptPeerStore:input_type -> idemd.v1.AcceptPeerStoreRequest
+	1,  // 44: idemd.v1.PeerService.Ping:output_type -> idemd.v1.PingResponse
+	5,  // 45: idemd.v1.PeerService.Forward:output_type -> idemd.v1.ForwardResponse
+	7,  // 46: idemd.v1.PeerService.GetPlacements:output_type -> idemd.v1.GetPlacementsResponse
+	10, // 47: idemd.v1.PeerService.PutNamespace:output_type -> idemd.v1.PutNamespaceResponse
+	12, // 48: idemd.v1.PeerService.PlaceNamespace:output_type -> idemd.v1.PlaceNamespaceResponse
+	14, // 49: idemd.v1.PeerService.ExportRecords:output_type -> idemd.v1.ExportRecordsResponse
+	17, // 50: idemd.v1.PeerService.ForgetRecords:output_type -> idemd.v1.ForgetRecordsResponse
+	19, // 51: idemd.v1.PeerService.AcceptPeerStore:output_type -> idemd.v1.AcceptPeerStoreResponse
+	44, // [44:52] is the sub-list for method output_type
+	36, // [36:44] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_idemd_v1_peer_proto_init() }
