@@ -181,7 +181,7 @@ func reasonOf(err error) string {
 func (p *peer) unreachable() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return homeUnreachable(p.name, "it cannot be reached: "+p.reason)
+	return homeUnreachable(p.name, "it cannot be reached, and nothing was done: "+p.reason)
 }
 
 // why says why the region cannot be reached.

@@ -171,11 +171,22 @@ func forward[R, A any](ctx context.Context, r *Region, l *link, op *operation[R,
 	result := ForwardAnswered
 	if err != nil {
 		result, err = r.peers[home].failed(ctx, err)
+		err = r.disagreed(home, err)
 	} else {
 		answer, err = op.answer(response)
 	}
 	r.config.Observer.Forwarded(home, result)
 	return answer, err
+}
+
+// disagreed says of a refusal by a key's home that this region would not have refused it: callers
+// who may not use a namespace are told that there is none.
+func (r *Region) disagreed(home string, err error) error {
+	if errors.Is(err, store.ErrPermissionDenied) || errors.Is(err, store.ErrNamespaceUnknown) {
+		return also(err, fmt.Sprintf("region %q, where it lives, refuses what region %q allows: either it lets other callers use the namespace, by its --policy or --tokens file, or it lacks it, and then %s",
+			home, r.config.Name, howToComplete))
+	}
+	return err
 }
 
 var errDraining = &store.Error{

@@ -26,7 +26,7 @@ func (r *Router) ForceRelease(ctx context.Context, req store.ForceReleaseRequest
 }
 
 // ListRecords implements [store.Records]: the homes are asked one after the other. The token of
-// a page says which one is next.
+// a page says which one is next. One of several that cannot be reached is passed over, and named.
 func (r *Router) ListRecords(ctx context.Context, req store.ListRequest) (store.RecordPage, error) {
 	if err := req.Validate(); err != nil {
 		return store.RecordPage{}, err
@@ -48,8 +48,12 @@ func (r *Router) ListRecords(ctx context.Context, req store.ListRequest) (store.
 	switch {
 	case errors.Is(err, store.ErrWrongRegion):
 		return store.RecordPage{}, undecided(req.Namespace, homes[at], err)
+	case errors.Is(err, store.ErrHomeUnreachable) && len(homes) > 1:
+		page.Missing = fmt.Sprintf("region %q: %v", homes[at], err)
 	case err != nil:
 		return store.RecordPage{}, err
+	}
+	switch {
 	case page.NextPageToken != "":
 		page.NextPageToken = homes[at] + tokenSeparator + page.NextPageToken
 	case at+1 < len(homes):

@@ -193,3 +193,18 @@ func TestSettingsStayWhileANamespaceMoves(t *testing.T) {
 		}
 	}
 }
+
+// A home that refuses what the asked region allows is named, and what may differ.
+func TestRightsThatDifferAtTheHome(t *testing.T) {
+	for _, denial := range []error{store.ErrPermissionDenied, store.ErrNamespaceUnknown} {
+		w := build(t, `"*": fixed us`, "eu", "us")
+		w.prepare = func(s *site, c *Config) {
+			c.Authorize = func(context.Context, string, string, string) error {
+				return store.Refuse(denial, "as it is told")
+			}
+		}
+		w.startAll()
+		_, err := w.eu().claim(store.Key{Namespace: store.DefaultNamespace, ID: "k"}, "a")
+		refuses(t, err, denial, `region "us", where it lives, refuses what region "eu" allows`, "--policy")
+	}
+}

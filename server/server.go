@@ -148,7 +148,7 @@ func (s *Server) stack() {
 	s.local = &counted{Backend: inner, keys: s.waiter, metrics: metrics}
 	s.top = s.local
 	if s.config.Regions != nil {
-		s.top = s.config.Regions.Over(s.local)
+		s.top = &unreached{Backend: s.config.Regions.Over(s.local), metrics: metrics}
 	}
 }
 

@@ -198,6 +198,9 @@ type RecordPage struct {
 	Records       []*Record
 	NextPageToken string
 	Now           time.Time
+	// Missing says what the page does not have, because it could not be read: the records of
+	// which region, and why. Empty: nothing is missing.
+	Missing string
 }
 
 // Inspection is everything a store knows about one key.

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"strings"
 
 	"google.golang.org/grpc"
@@ -66,7 +67,13 @@ func (c *recordListCmd) Run(s *session) error {
 		if err != nil {
 			return err
 		}
-		return c.show(s, resp, func(p *page) { recordListText(p, resp) })
+		if err := c.show(s, resp, func(p *page) { recordListText(p, resp) }); err != nil {
+			return err
+		}
+		if resp.GetMissing() != "" {
+			return exitError{fmt.Errorf("not all is listed; missing is %s", resp.GetMissing()), exitNoAnswer}
+		}
+		return nil
 	})
 }
 
@@ -82,6 +89,9 @@ func listRecords(ctx context.Context, admin idemdv1.AdminServiceClient, req *ide
 		}
 		all.Records = append(all.Records, page.GetRecords()...)
 		all.NextPageToken, all.Now = page.GetNextPageToken(), page.GetNow()
+		if page.GetMissing() != "" {
+			all.Missing = strings.TrimPrefix(all.GetMissing()+"; "+page.GetMissing(), "; ")
+		}
 		left -= int32(len(page.GetRecords()))
 		if left <= 0 || all.GetNextPageToken() == "" {
 			return all, nil

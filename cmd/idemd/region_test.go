@@ -108,6 +108,12 @@ func TestRegionMove(t *testing.T) {
 	eu.stop()
 	lost := run(t, "region", "move", "default", "eu", "--addr", us.addr)
 	lost.fails(t, exitNoAnswer, "no answer from "+eu.addr, "nothing was sent")
+	// A refusal that says that nothing was done is not followed by what to do about a grant.
+	until(t, func() bool {
+		refused := run(t, "claim", "--addr", us.addr, "--id", "order-2")
+		return refused.code == exitNoAnswer && strings.Contains(refused.stderr, "HOME_UNREACHABLE") && strings.Contains(refused.stderr, "nothing was done") &&
+			!strings.Contains(refused.stderr, "may have been granted")
+	})
 	if list := run(t, "region", "list", "--addr", us.addr).ok(t); !strings.Contains(list, "no answer") {
 		t.Errorf("the list does not say that eu is down:\n%s", list)
 	}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -73,10 +74,16 @@ func (f *remoteFlags) callFor(s *session, wait time.Duration, advice string, fn 
 		if !sent.Load() {
 			advice = "nothing was sent"
 		}
+		if strings.Contains(err.Error(), undone) {
+			advice = askAgain
+		}
 		err = exitError{fmt.Errorf("%w; %s", err, advice), exitNoAnswer}
 	}
 	return err
 }
+
+// undone is in a refusal that says itself that there is nothing to find out.
+const undone = "nothing was done"
 
 // sentProbe finds out whether anything was sent to a server: that of which nothing was has
 // not been done.

@@ -138,7 +138,7 @@ func EventFromProto(m *pb.Event) (store.Event, error) {
 
 // RecordPageToProto returns the message of a page.
 func RecordPageToProto(p store.RecordPage) *pb.ListRecordsResponse {
-	m := &pb.ListRecordsResponse{NextPageToken: p.NextPageToken, Now: timeToProto(p.Now)}
+	m := &pb.ListRecordsResponse{NextPageToken: p.NextPageToken, Now: timeToProto(p.Now), Missing: p.Missing}
 	for _, rec := range p.Records {
 		m.Records = append(m.Records, RecordToProto(rec, p.Now))
 	}
@@ -148,7 +148,7 @@ func RecordPageToProto(p store.RecordPage) *pb.ListRecordsResponse {
 // RecordPageFromProto returns the page of a message, or ErrInternal.
 func RecordPageFromProto(m *pb.ListRecordsResponse) (store.RecordPage, error) {
 	var r reader
-	p := store.RecordPage{NextPageToken: m.GetNextPageToken(), Now: r.time("now", m.GetNow())}
+	p := store.RecordPage{NextPageToken: m.GetNextPageToken(), Now: r.time("now", m.GetNow()), Missing: m.GetMissing()}
 	records, err := listFromProto(m.GetRecords(), RecordFromProto)
 	p.Records = records
 	return p, firstOf(r.answer(), err)

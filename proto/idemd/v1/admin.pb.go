@@ -938,7 +938,10 @@ type ListRecordsResponse struct {
 	// Empty on the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	// The store's clock when the page was read.
-	Now           *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=now,proto3" json:"now,omitempty"`
+	Now *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=now,proto3" json:"now,omitempty"`
+	// What the page does not have: the records of a region that could not be reached, and why.
+	// Empty: nothing is missing.
+	Missing       string `protobuf:"bytes,4,opt,name=missing,proto3" json:"missing,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -992,6 +995,13 @@ func (x *ListRecordsResponse) GetNow() *timestamppb.Timestamp {
 		return x.Now
 	}
 	return nil
+}
+
+func (x *ListRecordsResponse) GetMissing() string {
+	if x != nil {
+		return x.Missing
+	}
+	return ""
 }
 
 type InspectRecordRequest struct {
@@ -2317,11 +2327,12 @@ const file_idemd_v1_admin_proto_rawDesc = "" +
 	"\x06lapsed\x18\x03 \x01(\bR\x06lapsed\x12\x1b\n" +
 	"\tpage_size\x18\x04 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x05 \x01(\tR\tpageToken\"\x97\x01\n" +
+	"page_token\x18\x05 \x01(\tR\tpageToken\"\xb1\x01\n" +
 	"\x13ListRecordsResponse\x12*\n" +
 	"\arecords\x18\x01 \x03(\v2\x10.idemd.v1.RecordR\arecords\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12,\n" +
-	"\x03now\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x03now\"7\n" +
+	"\x03now\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x03now\x12\x18\n" +
+	"\amissing\x18\x04 \x01(\tR\amissing\"7\n" +
 	"\x14InspectRecordRequest\x12\x1f\n" +
 	"\x03key\x18\x01 \x01(\v2\r.idemd.v1.KeyR\x03key\"\x98\x01\n" +
 	"\x15InspectRecordResponse\x12(\n" +
