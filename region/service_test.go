@@ -2,6 +2,7 @@ package region
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 
@@ -48,7 +49,7 @@ func TestEveryMethodChecksWhoAsks(t *testing.T) {
 				{"us", "", "", store.ErrUnavailable, `does not believe who asks as region "us"`},
 			} {
 				err := w.asks(methods.Get(i), asks.who, map[protoreflect.Name]string{"region": "eu", "from_region": asks.from, "from_store_id": asks.storeID})
-				if name == "Ping" && asks.refused == store.ErrUnavailable {
+				if name == "Ping" && errors.Is(asks.refused, store.ErrUnavailable) {
 					if err != nil {
 						t.Errorf("Ping: %v", err)
 					}

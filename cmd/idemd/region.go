@@ -20,7 +20,7 @@ import (
 // regionCmd is about where keys live.
 type regionCmd struct {
 	List   regionListCmd   `cmd:"" help:"Show the regions with their stores, which of them answer, and where the keys of each namespace live."`
-	Accept regionAcceptCmd `cmd:"" help:"After the store of a region was lost: accept its new one, which answers and has forgotten every key. Switch the old one off before: it serves where it can reach no other region."`
+	Accept regionAcceptCmd `cmd:"" help:"After the store of a region was lost: accept its new one, which answers and has forgotten every key. Switch the old one off before: where no other region reaches it, it goes on serving."`
 	Move   regionMoveCmd   `cmd:"" help:"Give all keys of a namespace another home, or go on with a move that broke off."`
 }
 
@@ -151,7 +151,7 @@ func (c *regionAcceptCmd) Run(s *session) error {
 		}
 		return c.show(s, resp, func(p *page) {
 			p.line("accepted: region %s has the store %s from now on", shown(c.Region), c.StoreID)
-			p.line("  keep every other store of that region switched off: one that can reach no other region does not hear of this, and serves")
+			p.line("  keep every other store of that region switched off: where no other region reaches it, it does not hear of this, and serves")
 			p.line("  claims of keys that its old store may have known are refused with UNKNOWN_HISTORY until the recovery floors are lifted (idemd recovery)")
 		})
 	})
