@@ -28,8 +28,10 @@ import (
 //
 // Where there are regions, a client of [Dial] learns from the answers that there are, and asks
 // a key's home itself. What it cannot reach there, or does not know of, it asks the server that
-// was dialled, which sends it on. In plain text it leaves this machine only if the dialled
-// server is on another one. What operators do is asked of the dialled server. See [NoRouting].
+// was dialled, which sends it on; so too, as the same attempt, what is on the way to a home when
+// that breaks, or falls silent, which takes 1.4 s to notice. In plain text it leaves this machine
+// only if the dialled server is on another one. What operators do is asked of the dialled server.
+// See [NoRouting].
 //
 // Errors are those of [store.Store]: a refusal is a [*store.Error] that unwraps to one of
 // package store's sentinels, and to the gRPC error if there was one. A server that cannot

@@ -132,7 +132,7 @@ func TestTheAgeOfACutIsLearnt(t *testing.T) {
 						if err := r.claim(r.Context()); err != nil {
 							sentAgain.Add(1)
 						}
-						time.Sleep(100 * time.Millisecond)
+						time.Sleep(time.Second / 4)
 					}
 				})
 			}
