@@ -79,7 +79,7 @@ type AdminServiceClient interface {
 	// AcceptStore says that a region has another store from now on, in all regions but that one:
 	// its old one was lost. The new one has forgotten every key, so it begins a recovery before it
 	// is a home. Only a store that answers is accepted. Ask a server of another region. If a region
-	// is missed, ask again. Switch the old store off before: where it can reach no other region it
+	// is missed, ask again. Switch the old store off before: where no other region reaches it, it
 	// does not hear of this, and serves.
 	AcceptStore(ctx context.Context, in *AcceptStoreRequest, opts ...grpc.CallOption) (*AcceptStoreResponse, error)
 }
@@ -294,7 +294,7 @@ type AdminServiceServer interface {
 	// AcceptStore says that a region has another store from now on, in all regions but that one:
 	// its old one was lost. The new one has forgotten every key, so it begins a recovery before it
 	// is a home. Only a store that answers is accepted. Ask a server of another region. If a region
-	// is missed, ask again. Switch the old store off before: where it can reach no other region it
+	// is missed, ask again. Switch the old store off before: where no other region reaches it, it
 	// does not hear of this, and serves.
 	AcceptStore(context.Context, *AcceptStoreRequest) (*AcceptStoreResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
