@@ -2,7 +2,9 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"time"
 
@@ -30,9 +32,21 @@ func (s *adminService) Backup(ctx context.Context, m *pb.BackupRequest) (*pb.Bac
 	}
 	directory, at, err := s.backup(ctx, name)
 	if err != nil {
-		return nil, store.Refuse(store.ErrInvalidArgument, err.Error())
+		return nil, backupError(err)
 	}
 	return &pb.BackupResponse{Directory: directory, At: timestamppb.New(at)}, nil
+}
+
+// backupError is what an operator is told. The name is the operator's, and all else is not.
+func backupError(err error) error {
+	var refused *store.Error
+	switch {
+	case errors.As(err, &refused):
+		return err
+	case errors.Is(err, fs.ErrExist):
+		return store.Refuse(store.ErrInvalidArgument, err.Error())
+	}
+	return &store.Error{Sentinel: store.ErrUnavailable, Detail: "no backup was made: " + err.Error(), Cause: err}
 }
 
 const (

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -30,7 +32,7 @@ func (c *backupCmd) Run(s *session) error {
 	if c.DataDir != nil {
 		return c.offline(s)
 	}
-	return c.callFor(s, backupTime, lookFirst, func(ctx context.Context, conn *grpc.ClientConn) error {
+	return c.callFor(s, backupTime, "if in doubt, make another, of another name", func(ctx context.Context, conn *grpc.ClientConn) error {
 		resp, err := idemdv1.NewAdminServiceClient(conn).Backup(ctx, &idemdv1.BackupRequest{Name: c.Name})
 		if err != nil {
 			return err
@@ -99,6 +101,40 @@ func backups(db *pebblestore.Store, root *string) server.BackupFunc {
 type restoredFlags struct {
 	BackupRoot   *string `placeholder:"DIR" help:"Where operators' backups are put, each in a directory of its own (nowhere)."`
 	RestoredFrom string  `env:"-" placeholder:"RFC3339|backup" help:"For the first start only: the data directory was restored from the backup of this time, or from whichever it is. Keys that it may have forgotten are refused."`
+}
+
+// checkRoot refuses a directory in which no backup can be made. It is not made here: it may be on a
+// disk that is not mounted.
+func (f *restoredFlags) checkRoot(dataDir string) error {
+	switch {
+	case f.BackupRoot == nil:
+		return nil
+	case *f.BackupRoot == "":
+		return usageError("--backup-root is empty: name a directory, or leave it out")
+	}
+	root, err := filepath.EvalSymlinks(*f.BackupRoot)
+	if err == nil {
+		root, err = filepath.Abs(root)
+	}
+	var info os.FileInfo
+	if err == nil {
+		info, err = os.Stat(root)
+	}
+	switch {
+	case err != nil:
+		return usageError("--backup-root: %w; make the directory first, where it survives the loss of --data-dir", err)
+	case !info.IsDir():
+		return usageError("--backup-root %s is not a directory", *f.BackupRoot)
+	}
+	data, err := filepath.Abs(dataDir)
+	if real, linkErr := filepath.EvalSymlinks(data); linkErr == nil {
+		data = real
+	}
+	inside, relErr := filepath.Rel(data, root)
+	if err == nil && relErr == nil && inside != ".." && !strings.HasPrefix(inside, "../") {
+		return usageError("--backup-root %s is inside of --data-dir; name a directory that survives the loss of that", *f.BackupRoot)
+	}
+	return nil
 }
 
 // apply sets the options of the store.

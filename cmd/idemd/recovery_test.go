@@ -13,6 +13,9 @@ import (
 // The way of an operator from a backup of a running server to a store that grants again.
 func TestBackupToRecovery(t *testing.T) {
 	root, data := t.TempDir(), t.TempDir()
+	for where, says := range map[string]string{"": "--backup-root is empty", filepath.Join(root, "no"): "no such file", os.Args[0]: "not a directory", data: "inside of --data-dir"} {
+		run(t, "serve", "--data-dir", data, "--grpc-addr=127.0.0.1:0", "--admin-addr=", "--backup-root", where).fails(t, exitUsage, says)
+	}
 	s := serve(t, data, "--backup-root", root)
 	s.run(t, "claim", "--id=known", "--attempt=a").ok(t)
 	s.run(t, "complete", "--id=known", "--attempt=a", "--outcome=charged").ok(t)
@@ -26,6 +29,13 @@ func TestBackupToRecovery(t *testing.T) {
 		t.Errorf("the backup is in %s", made.GetDirectory())
 	}
 	s.run(t, "backup", "monday").fails(t, exitFailed, "exists")
+	if err := os.Rename(root, root+"-unmounted"); err != nil {
+		t.Fatal(err)
+	}
+	s.run(t, "backup", "tuesday").fails(t, exitNoAnswer, "STORE_UNAVAILABLE", "no backup was made", "make another")
+	if err := os.Rename(root+"-unmounted", root); err != nil {
+		t.Fatal(err)
+	}
 	s.run(t, "claim", "--id=lost", "--attempt=a").ok(t)
 	s.run(t, "claim", "--id=nothing", "--attempt=a").ok(t)
 	s.stop()

@@ -87,7 +87,7 @@ func (c *serveCmd) checkStore() error {
 	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
 		return usageError("--data-dir %s is not a directory", dir)
 	}
-	return nil
+	return c.checkRoot(dir)
 }
 
 // named is how a value was given: by the flag, or by its variable, which is easily forgotten.
