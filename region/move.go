@@ -105,14 +105,14 @@ func (m *Mover) Move(ctx context.Context, req MoveRequest, tell func(Step) error
 		return err
 	}
 	if v.Abandon {
-		return v.abandon(ctx)
+		return v.raced(v.abandon(ctx))
 	}
 	if v.now() != atRest {
 		v.detail = fmt.Sprintf("the move was under way, at revision %d; going on", v.current.Revision)
 	}
 	for !v.done() {
 		if err := v.step(ctx); err != nil {
-			return err
+			return v.raced(err)
 		}
 	}
 	return v.reached("done", "")

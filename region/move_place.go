@@ -119,16 +119,19 @@ func (v *move) next(phase store.MovePhase) store.Placement {
 
 // decide makes next the placement, unless another one was made it.
 func (v *move) decide(ctx context.Context, next store.Placement) error {
-	decider := v.decider()
-	if _, err := v.placeAt(ctx, decider, next); err != nil {
-		if errors.Is(err, store.ErrWrongRegion) {
-			return store.Refuse(store.ErrWrongRegion, fmt.Sprintf(
-				"somebody else moves namespace %q too, or has abandoned the move: region %q has another placement than revision %d that this would have made; look at it, and run it again if it is still to be done",
-				v.Namespace, decider, next.Revision))
-		}
+	if _, err := v.placeAt(ctx, v.decider(), next); err != nil {
 		return err
 	}
 	return v.take(next)
+}
+
+// raced says, of the refusal of what belongs to a placement that is not in force any more, who was
+// faster.
+func (v *move) raced(err error) error {
+	if !errors.Is(err, store.ErrWrongRegion) {
+		return err
+	}
+	return also(err, fmt.Sprintf("somebody else moves namespace %q too, or has abandoned the move; look at it, and run it again if it is still to be done", v.Namespace))
 }
 
 // decider is the region whose store decides what comes after the current placement.
