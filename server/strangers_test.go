@@ -61,12 +61,12 @@ type guest struct {
 
 // knock makes a connection.
 func (e *entrance) knock() *guest {
-	e.TB.Helper()
-	outside, err := e.lis.DialContext(e.TB.Context())
+	e.Helper()
+	outside, err := e.lis.DialContext(e.Context())
 	if err != nil {
-		e.TB.Fatal(err)
+		e.Fatal(err)
 	}
-	e.TB.Cleanup(func() { _ = outside.Close() }) // it is closed already, or not
+	e.Cleanup(func() { _ = outside.Close() }) // it is closed already, or not
 	synctest.Wait()
 	g := &guest{outside: outside}
 	select {
