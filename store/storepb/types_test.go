@@ -167,7 +167,7 @@ func TestOperatorsViewRoundTrips(t *testing.T) {
 	event := store.Event{At: at, Kind: store.EventLateOutcome, Fence: 5, AttemptNumber: 2, NewFence: 6, Outcome: testDone,
 		OutcomeDigest: testDone.Digest(), OutcomeSize: 7, Actor: "ann", Reason: "r"}
 	roundTrip(t, event, EventToProto, EventFromProto, ".BodyOmitted")
-	roundTrip(t, store.RecordPage{Records: []*store.Record{record}, NextPageToken: "n", Now: at}, RecordPageToProto, RecordPageFromProto)
+	roundTrip(t, store.RecordPage{Records: []*store.Record{record}, NextPageToken: "n", Now: at, Missing: "region us"}, RecordPageToProto, RecordPageFromProto)
 	roundTrip(t, store.Inspection{Record: record, Events: []store.Event{event}, Now: at},
 		InspectionToProto, InspectionFromProto, ".AttemptID", ".BodyOmitted")
 	roundTrip(t, store.Namespace{
