@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/idemd/idemd/internal/strictyaml"
 	"github.com/idemd/idemd/region/placement"
+	"github.com/idemd/idemd/region/strictyaml"
 	"github.com/idemd/idemd/store"
 )
 

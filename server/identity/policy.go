@@ -8,7 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/idemd/idemd/internal/strictyaml"
+	"github.com/idemd/idemd/region/strictyaml"
 	"github.com/idemd/idemd/store"
 )
 
