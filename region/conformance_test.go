@@ -62,13 +62,13 @@ func (e everyStore) LiftRecovery(ctx context.Context, req store.LiftRecoveryRequ
 }
 
 func TestConformanceAtHome(t *testing.T) {
-	storetest.Run(t, storetest.Brief(t, 10, routed(`"*": fixed eu`, "eu")))
+	storetest.Run(t, storetest.Brief(t, 20, routed(`"*": fixed eu`, "eu")))
 }
 
 func TestConformanceWithTheHomeAtAPeer(t *testing.T) {
-	storetest.Run(t, storetest.Brief(t, 10, routed(`"*": fixed us`, "eu", "us")))
+	storetest.Run(t, storetest.Brief(t, 20, routed(`"*": fixed us`, "eu", "us")))
 }
 
 func TestConformanceSpreadOverRegions(t *testing.T) {
-	storetest.Run(t, storetest.Brief(t, 10, routed(everythingSpread, "eu", "us", "ap")))
+	storetest.Run(t, storetest.Brief(t, 20, routed(everythingSpread, "eu", "us", "ap")))
 }

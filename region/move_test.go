@@ -52,7 +52,7 @@ func TestMoveByChance(t *testing.T) {
 	rules := []string{"fixed us", "prefix a-=eu *=us", "spread ap eu us", "prefix a-=ap *=eu"}
 	seeds := 1500
 	if testing.Short() {
-		seeds = 150
+		seeds = 60
 	}
 	for seed := range uint64(seeds) {
 		w := newMoveWorld(t, seed, rules[seed%uint64(len(rules))], 50*time.Second)
@@ -143,10 +143,14 @@ func (w *moveWorld) unfinished(to string) string {
 // A mover that crashes before or behind any request, and the one that goes on in its place at
 // any later one, leave nothing that a third cannot end.
 func TestMoveCrashesAnywhere(t *testing.T) {
+	stride := 3
+	if testing.Short() {
+		stride = 12
+	}
 	for _, abandon := range []bool{false, true} {
 		for first := 1; ; first++ {
 			ended := false
-			for second := 1; ; second += 3 {
+			for second := 1; ; second += stride {
 				a, b := crashTwice(t, first, second, abandon)
 				ended = a
 				if b {

@@ -25,9 +25,13 @@ var (
 	errBuild  error
 )
 
-// Binary builds idemd, once for all tests of the process. [RemoveBinary] removes it.
+// Binary builds idemd, once for all tests of the process. [RemoveBinary] removes it. With -short
+// the test is skipped.
 func Binary(t testing.TB) string {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: idemd runs in processes of its own here, for long, and the race detector does not see those; 'make test' plays it")
+	}
 	buildOnce.Do(func() {
 		dir, err := os.MkdirTemp("", "idemd-regions-")
 		if err != nil {
