@@ -213,8 +213,12 @@ func TestPlaceNamespace(t *testing.T) {
 	changed := second.Namespace
 	changed.Retention = 30 * time.Minute
 	_, err = s.UpdateNamespace(t.Context(), changed)
+	wantError(t, "settings during a move", err, store.ErrUnavailable)
+	abandoned := r.place(s, 1, 3, 0)
+	_, err = s.UpdateNamespace(t.Context(), changed)
 	r.must(err)
 	got, err := s.GetNamespace(t.Context(), moving)
 	r.must(err)
-	wantEqual(t, "placement after an update", got.Placement, second.Namespace.Placement)
+	wantEqual(t, "placement after an update", got.Placement, abandoned.Namespace.Placement)
+	wantEqual(t, "retention after an update", got.Retention, changed.Retention)
 }
