@@ -198,5 +198,8 @@ func TestTokenNew(t *testing.T) {
 	if days := time.Until(until) / (24 * time.Hour); err != nil || days < 29 || days > 30 {
 		t.Errorf("%v, %v", until, err)
 	}
+	if !strings.Contains(lines[0], "beside the line of one that it replaces") {
+		t.Errorf("how to rotate a token is not said: %s", lines[0])
+	}
 	run(t, "token", "new", "Two Words").fails(t, exitUsage, "not the name of a token")
 }

@@ -9,7 +9,7 @@ import (
 
 // tokenCmd makes bearer tokens.
 type tokenCmd struct {
-	New tokenNewCmd `cmd:"" help:"Draw a token, and show it once."`
+	New tokenNewCmd `cmd:"" help:"Draw a token, and show it once. To rotate one, draw another under its name, add the line, give callers the new token, and take the old line out."`
 }
 
 // tokenNewCmd draws a token. What goes to standard output is the token alone, so that it can go
@@ -32,6 +32,6 @@ func (c *tokenNewCmd) Run(s *session) error {
 	if _, err := fmt.Fprintln(s.stdout, secret); err != nil {
 		return unwritten(err)
 	}
-	fmt.Fprintf(s.stderr, "# The token is shown this once. For the file of serve --tokens:\n%s\n", line)
+	fmt.Fprintf(s.stderr, "# The token is shown this once. For the file of serve --tokens, beside the line of one that it replaces until no caller shows that:\n%s\n", line)
 	return nil
 }

@@ -433,3 +433,33 @@ func TestWithoutAToken(t *testing.T) {
 		t.Errorf("the last token was taken out, and counts: %v; %q", err, a.Stale())
 	}
 }
+
+// A token is replaced under its name while the server runs: both count while both stand in the file.
+func TestATokenIsRotated(t *testing.T) {
+	k := newKit(t)
+	before, beforeLine, _ := NewToken("ops", time.Time{})
+	after, afterLine, _ := NewToken("ops", time.Time{})
+	shown := func(secret string) Credentials {
+		return Credentials{Authorization: []string{"Bearer " + secret}, Private: true}
+	}
+	for _, step := range []struct {
+		lines        []string
+		known, other []string
+	}{
+		{[]string{beforeLine}, []string{before}, []string{after}},
+		{[]string{beforeLine, afterLine}, []string{before, after}, nil},
+		{[]string{afterLine}, []string{after}, []string{before}},
+	} {
+		k.write("tokens", []byte(strings.Join(step.lines, "\n")))
+		k.settle()
+		if stale := k.Stale()["tokens"]; stale != "" {
+			t.Fatal(stale)
+		}
+		for _, secret := range step.known {
+			k.knows(shown(secret), "token:ops")
+		}
+		for _, secret := range step.other {
+			k.refuses(shown(secret), "not known")
+		}
+	}
+}

@@ -49,11 +49,11 @@ func NewToken(name string, notAfter time.Time) (secret, line string, err error) 
 	return secret, line, nil
 }
 
-// ParseTokens reads a file of tokens. No error quotes more of a line than its name: what stands
+// ParseTokens reads a file of tokens. A name may have several tokens, so that one can take the place
+// of another while both count; a token has one name. No error quotes more of a line than its name: what stands
 // there may be a token that does not belong there.
 func ParseTokens(text []byte) (*Tokens, error) {
 	t := &Tokens{byDigest: map[[sha256.Size]byte]token{}}
-	names := map[string]bool{}
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	for n := 1; lines.Scan(); n++ {
 		fields := strings.Fields(lines.Text())
@@ -64,10 +64,10 @@ func ParseTokens(text []byte) (*Tokens, error) {
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
-		if _, double := t.byDigest[read.digest]; double || names[read.name] {
-			return nil, fmt.Errorf("line %d: its name or its token stands above already", n)
+		if _, double := t.byDigest[read.digest]; double {
+			return nil, fmt.Errorf("line %d: its token stands above already", n)
 		}
-		names[read.name], t.byDigest[read.digest] = true, read
+		t.byDigest[read.digest] = read
 	}
 	return t, lines.Err()
 }

@@ -43,6 +43,25 @@ func TestTokens(t *testing.T) {
 	}
 }
 
+// A name may have several tokens, each with an end of its own.
+func TestSeveralTokensOfOneName(t *testing.T) {
+	now := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+	before, beforeLine, _ := NewToken("ops", now)
+	after, afterLine, _ := NewToken("ops", time.Time{})
+	tokens, err := ParseTokens([]byte(beforeLine + "\n" + afterLine))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for secret, at := range map[string]time.Time{before: now.Add(-1), after: now} {
+		if got, err := tokens.find(secret, at); got != "token:ops" || err != nil {
+			t.Errorf("%v, %v", got, err)
+		}
+	}
+	if got, err := tokens.find(before, now); err == nil {
+		t.Errorf("the other token keeps one that expired: %v", got)
+	}
+}
+
 // What does not belong into the file may be a token.
 func TestTokensThatAreNotUnderstood(t *testing.T) {
 	secret, line, _ := NewToken("a", time.Time{})
@@ -50,7 +69,7 @@ func TestTokensThatAreNotUnderstood(t *testing.T) {
 	for _, text := range []string{
 		secret, "a " + secret, secret + " " + digest, "A " + digest, "a " + digest[:len(digest)-1], "a " + digest + "0", "a " + digest[7:],
 		"a sha256:" + strings.Repeat("x", 64), line + " tomorrow", line + " 2027-01-01T00:00:00Z x", line + "\n" + line,
-		line + "\nb " + digest, line + "\na sha256:" + strings.Repeat("0", 64),
+		line + "\nb " + digest, line + "\na sha256:" + strings.Repeat("0", 64) + "\n" + line + " 2027-01-01T00:00:00Z",
 	} {
 		_, err := ParseTokens([]byte("# first\n" + text))
 		if err == nil || !strings.HasPrefix(err.Error(), "line ") || strings.Contains(err.Error(), secret) || strings.Contains(err.Error(), digest[7:]) {
