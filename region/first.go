@@ -40,7 +40,7 @@ func (r *Region) missingFor(k *known) string {
 func (r *Region) missingIn(name string, k *known, theirs heard) string {
 	switch placed := theirs.ns.Placement; {
 	case !theirs.exists:
-		return fmt.Sprintf("region %q does not have this namespace; create it once more, which makes up for it", name)
+		return fmt.Sprintf("region %q did not have this namespace when it was last heard; if it stays so, create it once more, which makes up for it", name)
 	case placed != (store.Placement{}) && !r.mayAdopt(k.ns, placed):
 		return fmt.Sprintf("region %q says that it lives by %q (epoch %d), and region %q has records of it of its own, from before it was one of these regions; "+
 			"they would be forgotten: serve it with an empty store", name, placed.Rule, placed.Epoch, r.config.Name)

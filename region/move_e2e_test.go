@@ -302,7 +302,7 @@ func TestMoveRightAfterCreation(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = w.eu().region.MoveNamespace(t.Context(), &pb.MoveNamespaceRequest{Namespace: "alone", ToRegion: "eu"}, func(*pb.MoveNamespaceResponse) error { return nil })
-	refuses(t, err, store.ErrUnavailable, "has no home yet", "does not have this namespace")
+	refuses(t, err, store.ErrUnavailable, "has no home yet", "did not have this namespace")
 }
 
 // A store that was lost is not moved from, or by, as if it had been empty.

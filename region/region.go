@@ -215,6 +215,7 @@ func (r *Region) Close() {
 
 // Topology says which regions there are, and where the keys of all namespaces live.
 func (r *Region) Topology() *pb.GetTopologyResponse {
+	troubles := r.troubledNow()
 	m := &pb.GetTopologyResponse{Region: r.config.Name}
 	for _, name := range r.config.Topology.names() {
 		id, joined := r.storeOf(name)
@@ -222,7 +223,6 @@ func (r *Region) Topology() *pb.GetTopologyResponse {
 			Name: name, Address: r.config.Topology.Regions[name].Address, StoreId: id, Joined: joined, OtherStoreId: r.peers[name].otherStore(),
 		})
 	}
-	troubles := r.troubled()
 	for _, k := range r.atlas.Load().list {
 		if k.placed() {
 			m.Placements = append(m.Placements, &pb.NamespacePlacement{

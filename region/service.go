@@ -101,20 +101,19 @@ func (s *service) Ping(ctx context.Context, m *pb.PingRequest) (*pb.PingResponse
 	return resp, nil
 }
 
-// GetPlacements implements the PeerService. The answer may be what a first placement is made by:
-// what is not in force is looked at anew, and the asker asked for what it has placed.
+// GetPlacements implements the PeerService. The store is looked at anew, as another process may have
+// changed it. The answer may be what a first placement is made by: before that, the asker is asked
+// for what it has placed.
 func (s *service) GetPlacements(ctx context.Context, m *pb.GetPlacementsRequest) (*pb.GetPlacementsResponse, error) {
 	from, err := s.believed(ctx, m)
 	if err != nil {
 		return nil, wire(err)
 	}
-	if s.region.atlas.Load().unsettled {
-		if len(metadata.ValueFromIncomingContext(ctx, askingBack)) == 0 {
-			from.answerBy(ctx)
-		}
-		if err := s.region.refresh(ctx); err != nil {
-			return nil, wire(err)
-		}
+	if err := s.region.refresh(ctx); err != nil {
+		return nil, wire(err)
+	}
+	if s.region.atlas.Load().unsettled && len(metadata.ValueFromIncomingContext(ctx, askingBack)) == 0 {
+		from.answerBy(ctx)
 	}
 	return s.region.atlas.Load().answer, nil
 }

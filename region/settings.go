@@ -107,7 +107,23 @@ func (r *Region) unlike(ns store.Namespace) string {
 	return ""
 }
 
-// troubled are the namespaces with which something is wrong, those that this region lacks
+// askAgainTime is how long whoever asks what is wrong waits for the other regions.
+const askAgainTime = 500 * time.Millisecond
+
+// troubledNow is troubled once the other regions have been asked anew, if there is any trouble: that
+// what was heard differs may only mean that it was done everywhere a moment ago.
+func (r *Region) troubledNow() map[string]string {
+	troubles := r.troubled()
+	if len(troubles) == 0 || r.ctx.Err() != nil {
+		return troubles
+	}
+	ctx, cancel := context.WithTimeout(r.ctx, askAgainTime)
+	defer cancel()
+	_ = r.settle(ctx) // what could not be heard is as it was
+	return r.troubled()
+}
+
+// troubled are, as far as has been heard, the namespaces with which something is wrong, those that this region lacks
 // included, and what that is: the rest of a sentence that begins with the namespace.
 func (r *Region) troubled() map[string]string {
 	troubles := map[string]string{}

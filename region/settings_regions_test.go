@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	pb "github.com/idemd/idemd/proto/idemd/v1"
@@ -80,6 +81,77 @@ func TestSettingsAreSetRightEverywhere(t *testing.T) {
 			t.Errorf("%s: %+v, %q", s.name, s.in("payments"), s.trouble("payments"))
 		}
 	}
+}
+
+// What an operator has just done everywhere is not shown as missing, by whichever region: none has
+// told the others yet when it is asked.
+func TestWhatWasDoneEverywhereIsNoTrouble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, everythingSpread, "eu", "us", "ap")
+		quiet := func(after string) {
+			t.Helper()
+			for _, s := range w.sites {
+				if notice := s.region.Notice(); notice != "" {
+					t.Errorf("%s, after %s: the notice is %q", s.name, after, notice)
+				}
+				for _, p := range s.region.Topology().GetPlacements() {
+					if p.GetTrouble() != "" || p.GetPlacement().GetEpoch() != 1 {
+						t.Errorf("%s, after %s: %v", s.name, after, p)
+					}
+				}
+			}
+		}
+		if _, err := w.eu().router.CreateNamespace(t.Context(), store.Namespace{Name: "payments"}); err != nil {
+			t.Fatal(err)
+		}
+		quiet("it was created")
+		if _, err := w.ap().router.UpdateNamespace(t.Context(), store.Namespace{Name: "payments", LapsePolicy: store.Hold}); err != nil {
+			t.Fatal(err)
+		}
+		quiet("it was set")
+
+		// Other servers of the regions do it, which these ones have not seen.
+		for _, s := range w.sites {
+			if _, err := s.store.CreateNamespace(t.Context(), store.Namespace{Name: "refunds"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.eu().region.refresh(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		quiet("other servers created it")
+		for _, s := range w.sites {
+			changed := s.in("refunds")
+			changed.LapsePolicy = store.Hold
+			if _, err := s.store.UpdateNamespace(t.Context(), changed); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.eu().region.refresh(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		quiet("other servers set it")
+		w.stop()
+	})
+}
+
+// What could not be asked again is said to be what was heard last.
+func TestATroubleThatIsOfTheLastHearing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, `"*": spread eu us`, "eu", "us")
+		w.us().stop()
+		w.eu().createHere(store.Namespace{Name: "payments"})
+		var got string
+		for _, p := range w.eu().region.Topology().GetPlacements() {
+			if p.GetNamespace() == "payments" {
+				got = p.GetTrouble()
+			}
+		}
+		if want := `region "us" did not have this namespace when it was last heard; if it stays so, create it once more`; !strings.Contains(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+		w.eu().stop()
+	})
 }
 
 // A tier that differs cannot be set right: nothing is changed, and it is said what to do.
