@@ -23,7 +23,7 @@ import (
 func RunRapid(t testing.TB, factory Factory) { runMachine(t, factory, (*machine).step) }
 
 func runMachine(t testing.TB, factory Factory, step func(*machine, *rapid.T)) {
-	rapid.Check(t, func(rt *rapid.T) {
+	checkRuns(t, func(rt *rapid.T) {
 		m := newMachine(rt, factory(perCheck{TB: t, rt: rt}))
 		step := func(rt *rapid.T) { step(m, rt) }
 		for range 3 { // three times the steps of one Repeat, still shrunk one by one
@@ -369,7 +369,7 @@ func (m *machine) policy(t *rapid.T, key store.Key) {
 		ns.maxLease = min(ns.maxLease, ns.maxAttempt)
 	}
 	if ns.placed.Move.Phase != 0 {
-		if _, err := m.inst.UpdateNamespace(m.ctx, ns.namespace(name)); !errors.Is(err, store.ErrUnavailable) {
+		if _, err := m.inst.UpdateNamespace(m.ctx, ns.namespace(name)); !errors.Is(err, store.ErrNamespaceMoving) {
 			t.Fatalf("UpdateNamespace %+v while it moves: %v", ns, err)
 		}
 		return
