@@ -159,7 +159,11 @@ func TestRegionAccept(t *testing.T) {
 	})
 	_, after, _ := strings.Cut(refused.stderr, "region accept us --store-id ")
 	id := strings.Fields(after)[0]
-	list := run(t, "region", "list", "--addr", eu.addr).ok(t)
+	var list string
+	until(t, func() bool { // the new store may have refused before it was asked which one it is
+		list = run(t, "region", "list", "--addr", eu.addr).ok(t)
+		return strings.Contains(list, "not believed")
+	})
 	for _, says := range []string{"  no      not believed: it has the store " + id, "idemd region accept us --store-id " + id + " --reason WHY"} {
 		if !strings.Contains(list, says) {
 			t.Errorf("the list does not say %q:\n%s", says, list)
