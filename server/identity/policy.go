@@ -67,6 +67,14 @@ type grantEntry struct {
 
 // ParsePolicy reads a policy, and refuses all that it does not understand.
 func ParsePolicy(text []byte) (*Policy, error) {
+	p, err := parsePolicy(text)
+	if err != nil {
+		return nil, errors.New(withoutTokens(err.Error()))
+	}
+	return p, nil
+}
+
+func parsePolicy(text []byte) (*Policy, error) {
 	var file policyFile
 	if err := strictyaml.Decode(text, &file); err != nil {
 		return nil, err

@@ -2,8 +2,10 @@ package identity
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/idemd/idemd/store"
 )
@@ -150,6 +152,36 @@ func TestPoliciesThatAreNotUnderstood(t *testing.T) {
 	} {
 		if _, err := ParsePolicy([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// A token that was put where it does not belong is in no error: those go into the log.
+func TestNoErrorOfAPolicyShowsAToken(t *testing.T) {
+	secret, _, _ := NewToken("a", time.Time{})
+	entry := func(principal, role, namespace string) string {
+		return fmt.Sprintf("grants: [{principal: %q, role: %q, namespaces: [%q]}]", principal, role, namespace)
+	}
+	for name, text := range map[string]string{
+		"as a principal":       entry(secret, "caller", "x"),
+		"as a token's name":    entry("token:"+secret, "caller", "x"),
+		"as a DNS name":        entry("dns:"+secret, "caller", "x"),
+		"in a SPIFFE id":       entry("spiffe://example.org/a b/"+secret, "caller", "x"),
+		"as a role":            entry("token:a", secret, "x"),
+		"as a namespace":       entry("token:a", "caller", secret),
+		"as a field":           "grants: []\n" + secret + ": 1",
+		"as a whole file":      secret,
+		"after a scheme":       entry("Bearer "+secret, "caller", "x"),
+		"where it is not YAML": "grants: [" + secret,
+	} {
+		_, err := ParsePolicy([]byte(text))
+		if err == nil || strings.Contains(err.Error(), secret[len(tokenMark):len(tokenMark)+8]) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, text := range []string{secret, "token:" + secret} { // and in other files
+		if _, err := ParsePrincipal(text); err == nil || strings.Contains(err.Error(), secret[len(tokenMark):]) || !strings.Contains(err.Error(), "idemd_…") {
+			t.Errorf("%v", err)
 		}
 	}
 }
