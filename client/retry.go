@@ -89,7 +89,7 @@ func retryIf[T any](ctx context.Context, budget *retryBudget, worth func(error) 
 // worthRetrying reports whether the same call may succeed if it is sent again: nothing was
 // done, or it may have been done, and then sending it again gives the same result (L2).
 func worthRetrying(err error) bool {
-	return isAny(err, store.ErrUnavailable, store.ErrHomeUnreachable, store.ErrInternal, store.ErrOverloaded, store.ErrQuota)
+	return isAny(err, store.ErrUnavailable, store.ErrHomeUnreachable, store.ErrNamespaceMoving, store.ErrInternal, store.ErrOverloaded, store.ErrQuota)
 }
 
 // isAny reports whether err is or wraps one of the sentinels.

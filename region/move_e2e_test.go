@@ -263,7 +263,7 @@ func TestMoveIsAbandonedWhileItWaits(t *testing.T) {
 	<-waiting
 	fresh := store.Key{Namespace: store.DefaultNamespace, ID: "fresh"}
 	for _, s := range w.sites {
-		if _, err := s.router.Claim(t.Context(), store.ClaimRequest{Key: fresh, AttemptID: "a"}); !errors.Is(err, store.ErrUnavailable) {
+		if _, err := s.router.Claim(t.Context(), store.ClaimRequest{Key: fresh, AttemptID: "a"}); !errors.Is(err, store.ErrNamespaceMoving) {
 			t.Errorf("a new key at %s while the namespace is frozen: %v", s.name, err)
 		}
 	}

@@ -278,7 +278,7 @@ func TestMoveOutlastsARenewedLease(t *testing.T) {
 		answer, err := w.stores["us"].Renew(ctx, store.RenewRequest{Key: store.Key{Namespace: movedNamespace, ID: "held"}, AttemptID: "a", Fence: fence, Epoch: 1})
 		if err == nil {
 			renewed, end = renewed+1, answer.LeaseExpiresAt
-		} else if !errors.Is(err, store.ErrUnavailable) && !errors.Is(err, store.ErrLeaseExpired) {
+		} else if !errors.Is(err, store.ErrNamespaceMoving) && !errors.Is(err, store.ErrLeaseExpired) {
 			t.Errorf("renewing while sealed: %v", err)
 		}
 		return plain(ctx, d)

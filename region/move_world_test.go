@@ -262,7 +262,7 @@ func (r *router) act(serial int) {
 		err = r.lookup(key, h)
 	}
 	switch {
-	case err == nil, errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrStaleFence), errors.Is(err, store.ErrLeaseExpired),
+	case err == nil, errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrNamespaceMoving), errors.Is(err, store.ErrStaleFence), errors.Is(err, store.ErrLeaseExpired),
 		errors.Is(err, store.ErrKeyNotFound), errors.Is(err, store.ErrAlreadyCompleted), errors.Is(err, store.ErrStaleAttempt), errors.Is(err, store.ErrAttemptTooLong):
 	case errors.Is(err, store.ErrWrongRegion):
 		r.learn()

@@ -581,5 +581,5 @@ func TestAMovingNamespaceIsRefusedByItsHome(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := w.eu().claim(anyKey, "a")
-	refuses(t, err, store.ErrUnavailable, `on its way to region "eu"`)
+	refuses(t, err, store.ErrNamespaceMoving, `on its way to region "eu"`)
 }

@@ -258,7 +258,7 @@ func TestSettingsStayWhileANamespaceMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := w.eu().router.UpdateNamespace(t.Context(), store.Namespace{Name: store.DefaultNamespace, Retention: time.Hour})
-	refuses(t, err, store.ErrUnavailable, "on its way to region", "nothing was")
+	refuses(t, err, store.ErrNamespaceMoving, "on its way to region", "nothing was")
 	for _, s := range w.sites {
 		if got := s.in(store.DefaultNamespace).Retention; got != store.DefaultRetention {
 			t.Errorf("%s has %v", s.name, got)

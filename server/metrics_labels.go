@@ -143,7 +143,8 @@ func (a Answer) proves() bool {
 		pb.ErrorReason_ERROR_REASON_ALREADY_COMPLETED,
 		pb.ErrorReason_ERROR_REASON_NAMESPACE_EXISTS,
 		pb.ErrorReason_ERROR_REASON_RECORD_CORRUPT,
-		pb.ErrorReason_ERROR_REASON_HOME_UNREACHABLE:
+		pb.ErrorReason_ERROR_REASON_HOME_UNREACHABLE,
+		pb.ErrorReason_ERROR_REASON_NAMESPACE_MOVING:
 		return true
 	}
 	return a < AnswerCanceled

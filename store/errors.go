@@ -71,6 +71,9 @@ var (
 	ErrUnavailable = errors.New("store is unavailable")
 	// ErrHomeUnreachable: as ErrUnavailable, because the home region is out of reach.
 	ErrHomeUnreachable = errors.New("home region is unreachable")
+	// ErrNamespaceMoving: nothing was done: the namespace is on its way to another region. Send
+	// it again.
+	ErrNamespaceMoving = errors.New("namespace is moving")
 	// ErrOverloaded: nothing was done. Send it again later.
 	ErrOverloaded = errors.New("overloaded")
 	// ErrQuota: nothing was done: the namespace used up its share. Send it again later.

@@ -159,7 +159,7 @@ func setDefault[T comparable](field *T, value T) {
 func (n Namespace) Replace(old Namespace, now time.Time) (Namespace, error) {
 	if old.Placement.Move.Phase != 0 {
 		return Namespace{}, &Error{
-			Sentinel: ErrUnavailable, RetryAfter: moveHint,
+			Sentinel: ErrNamespaceMoving, RetryAfter: moveHint,
 			Detail: fmt.Sprintf("namespace %q is on its way to region %q, and its settings stay until that move has ended; nothing was done", old.Name, old.Placement.Move.To),
 		}
 	}

@@ -254,7 +254,7 @@ const moveHint = time.Second
 
 func (n *Namespace) moving() error {
 	return &Error{
-		Sentinel: ErrUnavailable, RetryAfter: moveHint,
+		Sentinel: ErrNamespaceMoving, RetryAfter: moveHint,
 		Detail: fmt.Sprintf("namespace %q is on its way to region %q; nothing was done; send it again", n.Name, n.Placement.Move.To),
 	}
 }

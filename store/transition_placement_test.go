@@ -252,8 +252,8 @@ func TestMoveRefusesChanges(t *testing.T) {
 				continue
 			}
 			var hinted *store.Error
-			if !errors.Is(refusal, store.ErrUnavailable) || !errors.As(refusal, &hinted) || hinted.RetryAfter <= 0 {
-				t.Errorf("%s in phase %d: %v; want STORE_UNAVAILABLE with a hint", c.name, phase, refusal)
+			if !errors.Is(refusal, store.ErrNamespaceMoving) || !errors.As(refusal, &hinted) || hinted.RetryAfter <= 0 {
+				t.Errorf("%s in phase %d: %v; want NAMESPACE_MOVING with a hint", c.name, phase, refusal)
 			}
 			if moved != (store.Change{}) || !isZero(moving) {
 				t.Errorf("%s in phase %d: %+v, change %+v; want neither", c.name, phase, moving, moved)
@@ -271,7 +271,7 @@ func TestMoveRefusesChanges(t *testing.T) {
 // A holder that sends its Claim again while the namespace moves, and may have been forgotten
 // since, cannot be told so: that would be a change.
 func TestMoveRefusesToMarkAsUnsettled(t *testing.T) {
-	for phase, want := range map[store.MovePhase]error{0: nil, store.MoveFrozen: store.ErrUnavailable, store.MoveSealed: store.ErrUnavailable} {
+	for phase, want := range map[store.MovePhase]error{0: nil, store.MoveFrozen: store.ErrNamespaceMoving, store.MoveSealed: store.ErrNamespaceMoving} {
 		ns := placedNamespace(3, phase)
 		ns.RecoveryFloor = placedNow
 		if _, _, err := asksClaim("a", nil)(heldRecord(nil), ns, 3); !errors.Is(err, want) {

@@ -82,7 +82,7 @@ const (
 // unknown says that the operation may or may not have taken effect, now or later.
 func (c *call) unknown() bool {
 	for _, sentinel := range []error{
-		store.ErrUnavailable, store.ErrHomeUnreachable, store.ErrInternal, store.ErrWrongRegion,
+		store.ErrUnavailable, store.ErrHomeUnreachable, store.ErrNamespaceMoving, store.ErrInternal, store.ErrWrongRegion,
 		context.Canceled, context.DeadlineExceeded,
 	} {
 		if errors.Is(c.Err, sentinel) {

@@ -160,7 +160,7 @@ func TestAMoveIsAbandoned(t *testing.T) {
 func (w *world) frozen(from string, held, ended store.Key, fence int64) {
 	w.t.Helper()
 	ctx, s := w.t.Context(), w.bare[from]
-	if got, _, err := w.claim(s, w.fresh("moving"), "b"); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "moving") {
+	if got, _, err := w.claim(s, w.fresh("moving"), "b"); !errors.Is(err, store.ErrNamespaceMoving) || !strings.Contains(err.Error(), "moving") {
 		w.t.Errorf("a new claim from %s: %+v, %v; want that it is unavailable, and that the namespace moves", from, got, err)
 	}
 	if got, _, err := w.claim(s, ended, "b"); err != nil || got.Completed == nil || string(got.Completed.Outcome.Body) != "charged" {

@@ -132,11 +132,11 @@ func TestMoveStopsChanges(t *testing.T) {
 	h, done, released := r.hold(s, 1, "held"), r.hold(s, 1, "done"), r.hold(s, 1, "released")
 	r.place(s, 1, 2, store.MoveSealed)
 	answered := map[string]error{"repeat": nil, "claim of another": nil, "lookup": nil, "resolve": store.ErrNotLapsed}
-	r.unchanged(s, h.key, func() { wantAll(t, "sealed", r.operations(s, h, 1), store.ErrUnavailable, answered) })
-	r.unchanged(s, done.key, func() { wantAll(t, "sealed", r.settle(s, done, released, 1), store.ErrUnavailable, nil) })
+	r.unchanged(s, h.key, func() { wantAll(t, "sealed", r.operations(s, h, 1), store.ErrNamespaceMoving, answered) })
+	r.unchanged(s, done.key, func() { wantAll(t, "sealed", r.settle(s, done, released, 1), store.ErrNamespaceMoving, nil) })
 	r.place(s, 1, 3, store.MoveFrozen)
 	wantAll(t, "frozen", r.settle(s, done, released, 1), nil, nil)
-	wantAll(t, "frozen", r.operations(s, h, 1), nil, map[string]error{"first claim": store.ErrUnavailable, "late complete": store.ErrStaleFence})
+	wantAll(t, "frozen", r.operations(s, h, 1), nil, map[string]error{"first claim": store.ErrNamespaceMoving, "late complete": store.ErrStaleFence})
 }
 
 // A replica slept while a namespace was placed anew, and its own clock did not count that. By
@@ -169,11 +169,11 @@ func TestOldCopyOfPlacement(t *testing.T) {
 		r.place(awake, 1, revision, 0)
 		r.must(renew(awake))
 		sleep(1, store.MoveSealed)
-		wantError(t, what+" on waking up after the seal", op(), store.ErrUnavailable)
+		wantError(t, what+" on waking up after the seal", op(), store.ErrNamespaceMoving)
 	}
 	sleep(1, store.MoveFrozen)
 	_, err := slept.Claim(t.Context(), store.ClaimRequest{Key: store.Key{Namespace: moving, ID: "new"}, AttemptID: "a", Epoch: 1})
-	wantError(t, "a claim on waking up after the freeze", err, store.ErrUnavailable)
+	wantError(t, "a claim on waking up after the freeze", err, store.ErrNamespaceMoving)
 	epoch := int64(1)
 	for what, op := range map[string]func(epoch int64) error{
 		"lookup": func(epoch int64) error {
@@ -213,7 +213,7 @@ func TestPlaceNamespace(t *testing.T) {
 	changed := second.Namespace
 	changed.Retention = 30 * time.Minute
 	_, err = s.UpdateNamespace(t.Context(), changed)
-	wantError(t, "settings during a move", err, store.ErrUnavailable)
+	wantError(t, "settings during a move", err, store.ErrNamespaceMoving)
 	abandoned := r.place(s, 1, 3, 0)
 	_, err = s.UpdateNamespace(t.Context(), changed)
 	r.must(err)

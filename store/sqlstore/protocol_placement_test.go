@@ -63,7 +63,7 @@ func TestProtocolCompleteOnItsWayToTheSeal(t *testing.T) {
 	sealed := g.place(other, 1, 2, store.MoveSealed)
 	g.stepTo(sealed.InForce.UnixMicro())
 	resume()
-	if err := <-done; !errors.Is(err, store.ErrUnavailable) {
+	if err := <-done; !errors.Is(err, store.ErrNamespaceMoving) {
 		t.Fatalf("complete: %v", err)
 	}
 	if row := g.oneRow(key); row.state != int(store.StateInProgress) {
@@ -100,9 +100,9 @@ func TestProtocolOneOfABatchIsTooOld(t *testing.T) {
 	r.must(s.catalog.refresh(t.Context()))
 	good := waiting(fresh, 0, 2)
 	let()
-	wantError(t, "the old one", <-late, store.ErrUnavailable)
+	wantError(t, "the old one", <-late, store.ErrNamespaceMoving)
 	r.must(<-good)
-	r.unchanged(s, old.key, func() { wantError(t, "the old one again", r.completeHeld(s, old, 1), store.ErrUnavailable) })
+	r.unchanged(s, old.key, func() { wantError(t, "the old one again", r.completeHeld(s, old, 1), store.ErrNamespaceMoving) })
 }
 
 // A Lookup is slow, and its process hears meanwhile that the keys have moved. What it then

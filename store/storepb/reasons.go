@@ -69,6 +69,7 @@ var refusals = withInfo([]refusal{
 
 	{sentinel: store.ErrUnavailable, code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE, retry: true},
 	{sentinel: store.ErrHomeUnreachable, code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_HOME_UNREACHABLE, retry: true},
+	{sentinel: store.ErrNamespaceMoving, code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_NAMESPACE_MOVING, retry: true},
 
 	{sentinel: store.ErrOverloaded, code: codes.ResourceExhausted, reason: pb.ErrorReason_ERROR_REASON_OVERLOADED, retry: true},
 	{sentinel: store.ErrQuota, code: codes.ResourceExhausted, reason: pb.ErrorReason_ERROR_REASON_QUOTA, retry: true},

@@ -30,7 +30,7 @@ var goldenReasons = map[string]error{
 	"NOT_LAPSED":           store.ErrNotLapsed,
 	"NOT_HELD":             store.ErrNotHeld,
 	"WRONG_REGION":         store.ErrWrongRegion,
-	"STORE_UNAVAILABLE":    store.ErrUnavailable,
+	"NAMESPACE_MOVING":     store.ErrNamespaceMoving,
 }
 
 // reasonOf names a refusal. One that unwraps to several sentinels, or is not a
@@ -46,7 +46,7 @@ func reasonOf(err error) string {
 	if len(reasons) != 1 || !errors.As(err, &refusal) {
 		return fmt.Sprintf("error of no reason %v: %v", reasons, err)
 	}
-	if errors.Is(err, store.ErrUnavailable) && refusal.RetryAfter <= 0 {
+	if errors.Is(err, store.ErrNamespaceMoving) && refusal.RetryAfter <= 0 {
 		return "error without a hint when to ask again: " + reasons[0]
 	}
 	return reasons[0]

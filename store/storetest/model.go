@@ -155,7 +155,7 @@ func (m *model) apply(o call) reply {
 	} else {
 		m.entries[o.Key] = before
 	}
-	return refused(store.ErrUnavailable)
+	return refused(store.ErrNamespaceMoving)
 }
 
 // stops says that the namespace is on a step of its move at which the operation may change

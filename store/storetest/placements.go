@@ -190,7 +190,7 @@ func placementsSettingsStay(r *rig) {
 	for _, phase := range []store.MovePhase{store.MoveFlipped, store.MoveFrozen, store.MoveSealed, store.MoveFlipped} {
 		r.place(hourTakeover, 1, phase)
 		_, err := r.UpdateNamespace(r.ctx, changed)
-		r.refusedAs(fmt.Sprint("other settings in phase ", phase), err, store.ErrUnavailable)
+		r.refusedAs(fmt.Sprint("other settings in phase ", phase), err, store.ErrNamespaceMoving)
 		after, err := r.GetNamespace(r.ctx, hourTakeover)
 		if err != nil || !before.SameSettings(after) || !after.RecoveryFloor.IsZero() {
 			r.Fatalf("after settings were refused: %+v, %v; want those of %+v", after, err, before)
@@ -323,7 +323,7 @@ func placementsStop(r *rig) {
 		case c.Kind == opLookup, c.Kind == opClaim && c.AttemptID == "a":
 			equal(r, string(c.Kind)+" while it is sealed", got.Refusal, nil)
 		default:
-			equal(r, string(c.Kind)+" while it is sealed", got.Refusal, store.ErrUnavailable)
+			equal(r, string(c.Kind)+" while it is sealed", got.Refusal, store.ErrNamespaceMoving)
 		}
 	}
 	for _, view := range before {
@@ -333,7 +333,7 @@ func placementsStop(r *rig) {
 	r.refuse(lookup(calls[0].Key), store.ErrKeyNotFound)
 	r.place(store.DefaultNamespace, 1, store.MoveFrozen)
 	for _, c := range []call{calls[0], calls[2]} {
-		r.refuse(c, store.ErrUnavailable)
+		r.refuse(c, store.ErrNamespaceMoving)
 	}
 	r.do(calls[4], "renewed")
 	r.do(calls[6], "recorded")

@@ -369,7 +369,7 @@ func (m *machine) policy(t *rapid.T, key store.Key) {
 		ns.maxLease = min(ns.maxLease, ns.maxAttempt)
 	}
 	if ns.placed.Move.Phase != 0 {
-		if _, err := m.inst.UpdateNamespace(m.ctx, ns.namespace(name)); !errors.Is(err, store.ErrUnavailable) {
+		if _, err := m.inst.UpdateNamespace(m.ctx, ns.namespace(name)); !errors.Is(err, store.ErrNamespaceMoving) {
 			t.Fatalf("UpdateNamespace %+v while it moves: %v", ns, err)
 		}
 		return

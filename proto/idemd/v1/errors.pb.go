@@ -61,6 +61,8 @@ const (
 	// UNAVAILABLE: send it again with the same attempt id; never act on it.
 	ErrorReason_ERROR_REASON_STORE_UNAVAILABLE ErrorReason = 20
 	ErrorReason_ERROR_REASON_HOME_UNREACHABLE  ErrorReason = 21
+	// The namespace moves to another region; nothing was done.
+	ErrorReason_ERROR_REASON_NAMESPACE_MOVING ErrorReason = 29
 	// RESOURCE_EXHAUSTED: nothing was done; send it again later.
 	ErrorReason_ERROR_REASON_OVERLOADED ErrorReason = 22
 	ErrorReason_ERROR_REASON_QUOTA      ErrorReason = 23
@@ -101,6 +103,7 @@ var (
 		19: "ERROR_REASON_NAMESPACE_EXISTS",
 		20: "ERROR_REASON_STORE_UNAVAILABLE",
 		21: "ERROR_REASON_HOME_UNREACHABLE",
+		29: "ERROR_REASON_NAMESPACE_MOVING",
 		22: "ERROR_REASON_OVERLOADED",
 		23: "ERROR_REASON_QUOTA",
 		24: "ERROR_REASON_RECORD_CORRUPT",
@@ -132,6 +135,7 @@ var (
 		"ERROR_REASON_NAMESPACE_EXISTS":     19,
 		"ERROR_REASON_STORE_UNAVAILABLE":    20,
 		"ERROR_REASON_HOME_UNREACHABLE":     21,
+		"ERROR_REASON_NAMESPACE_MOVING":     29,
 		"ERROR_REASON_OVERLOADED":           22,
 		"ERROR_REASON_QUOTA":                23,
 		"ERROR_REASON_RECORD_CORRUPT":       24,
@@ -172,7 +176,7 @@ var File_idemd_v1_errors_proto protoreflect.FileDescriptor
 
 const file_idemd_v1_errors_proto_rawDesc = "" +
 	"\n" +
-	"\x15idemd/v1/errors.proto\x12\bidemd.v1*\xbe\a\n" +
+	"\x15idemd/v1/errors.proto\x12\bidemd.v1*\xe1\a\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12!\n" +
 	"\x1dERROR_REASON_INVALID_ARGUMENT\x10\x01\x12\x1d\n" +
@@ -197,7 +201,8 @@ const file_idemd_v1_errors_proto_rawDesc = "" +
 	"\x1eERROR_REASON_ALREADY_COMPLETED\x10\x12\x12!\n" +
 	"\x1dERROR_REASON_NAMESPACE_EXISTS\x10\x13\x12\"\n" +
 	"\x1eERROR_REASON_STORE_UNAVAILABLE\x10\x14\x12!\n" +
-	"\x1dERROR_REASON_HOME_UNREACHABLE\x10\x15\x12\x1b\n" +
+	"\x1dERROR_REASON_HOME_UNREACHABLE\x10\x15\x12!\n" +
+	"\x1dERROR_REASON_NAMESPACE_MOVING\x10\x1d\x12\x1b\n" +
 	"\x17ERROR_REASON_OVERLOADED\x10\x16\x12\x16\n" +
 	"\x12ERROR_REASON_QUOTA\x10\x17\x12\x1f\n" +
 	"\x1bERROR_REASON_RECORD_CORRUPT\x10\x18\x12 \n" +
