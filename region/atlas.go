@@ -35,6 +35,9 @@ type known struct {
 	rule placement.Rule // zero if the namespace has no placement
 	// problem says why there is no home to be found; dispute, why nothing is granted.
 	problem, dispute string
+	// crossed: the dispute is with a store that has decided something else since, so that one of
+	// the two is none to join by.
+	crossed bool
 	// proposed is the rule of the topology, and hasRecords whether there are records here, of a
 	// namespace without a placement.
 	proposed   string
@@ -107,7 +110,8 @@ func (r *Region) know(ns store.Namespace) *known {
 			k.problem = fmt.Sprintf("its stored placement is not understood: %v", err)
 			return k
 		}
-		k.rule, k.dispute = rule, r.disputed(ns)
+		k.rule = rule
+		k.dispute, k.crossed = r.disputed(ns)
 		return k
 	}
 	if rule, ok := r.config.Topology.rule(ns.Name); ok {
@@ -121,16 +125,35 @@ func (r *Region) know(ns store.Namespace) *known {
 	return k
 }
 
-// disputed says who has another placement of the same revision.
-func (r *Region) disputed(ns store.Namespace) string {
+// disputed says who has a placement that neither follows the one here nor comes before it.
+func (r *Region) disputed(ns store.Namespace) (dispute string, isCrossed bool) {
+	own := ns.Placement
 	for p := range r.others() {
 		theirs := p.said(ns.Name).ns.Placement
-		if theirs.Revision == ns.Placement.Revision && theirs != ns.Placement {
-			return fmt.Sprintf("revision %d of its placement is %q by epoch %d here, and %q by epoch %d in region %s: one of the two stores is not what it was; replace it as one that was lost (idemd region accept)",
-				ns.Placement.Revision, ns.Placement.Rule, ns.Placement.Epoch, theirs.Rule, theirs.Epoch, p.name)
+		isCrossed = isCrossed || crossed(own, theirs)
+		if dispute == "" && contradict(own, theirs) {
+			dispute = fmt.Sprintf("its placement is %q by epoch %d and revision %d here, and %q by epoch %d and revision %d in region %s: one of the two stores is not what it was; replace it as one that was lost (idemd region accept)",
+				own.Rule, own.Epoch, own.Revision, theirs.Rule, theirs.Epoch, theirs.Revision, p.name)
 		}
 	}
-	return ""
+	return dispute, isCrossed
+}
+
+// contradict reports whether two placements cannot both have been decided by stores that knew what
+// was decided before.
+func contradict(a, b store.Placement) bool {
+	return a.Revision == b.Revision && a != b || crossed(a, b)
+}
+
+// crossed reports whether one placement has the higher revision and the other the higher epoch. That
+// happens once by right, where a move is abandoned without the region that decides, which has flipped
+// it: then nobody serves by the flip, and to abandon it again mends it.
+func crossed(a, b store.Placement) bool {
+	if a.Revision < b.Revision {
+		a, b = b, a
+	}
+	overruled := a.Move == b.Move && a.Move.Phase == store.MoveFlipped
+	return a.Revision != b.Revision && a.Epoch < b.Epoch && !overruled
 }
 
 // trouble is what is wrong with a namespace.

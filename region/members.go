@@ -290,7 +290,8 @@ func (p *peer) knowsOf(region string) store.PeerStore {
 	return p.knows[region]
 }
 
-// missingToJoin says why the store is not a home yet; empty if all other regions know it.
+// missingToJoin says why the store is not a home yet; empty if all other regions know it, and none
+// has decided where keys live otherwise than this one knows.
 func (r *Region) missingToJoin() string {
 	id := r.member().StoreID
 	for p := range r.others() {
@@ -302,6 +303,11 @@ func (r *Region) missingToJoin() string {
 			return fmt.Sprintf("region %q has not come to know it yet", p.name)
 		case knows != id:
 			return fmt.Sprintf("region %q knows the store %s as that of region %q. %s", p.name, knows, r.config.Name, howToAccept(r.config.Name, id))
+		}
+	}
+	for _, k := range r.atlas.Load().list {
+		if k.crossed {
+			return fmt.Sprintf("where namespace %q lives is disputed: %s", k.ns.Name, k.dispute)
 		}
 	}
 	return ""

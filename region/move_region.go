@@ -64,11 +64,17 @@ func (r *Region) mover(ctx context.Context) *Mover {
 	return m
 }
 
-// ask makes one call.
+// ask makes one call. A region whose store is no home does not take part, as one that is away.
 func (p *peer) ask(ctx context.Context, call func(context.Context, pb.PeerServiceClient) error) error {
 	l := p.current.Load()
 	if l == nil {
 		return p.notMoved()
+	}
+	if !p.hasJoined() && (p.ping(ctx, l) != nil || !p.hasJoined()) { // it may just have
+		refused := p.notMoved()
+		refused.Detail = fmt.Sprintf("the store of region %q is home to no keys yet, and so takes no step of a move; nothing is lost: see what it lacks (idemd region list), "+
+			"and run the move again, or abandon it", p.name)
+		return refused
 	}
 	bounded, cancel := context.WithTimeout(ctx, moveCallTime)
 	defer cancel()
@@ -79,6 +85,12 @@ func (p *peer) ask(ctx context.Context, call func(context.Context, pb.PeerServic
 	refused := p.notMoved()
 	refused.Cause = err
 	return refused
+}
+
+func (p *peer) hasJoined() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.joined
 }
 
 // notMoved is the refusal of a step of a move that the region did not answer.
@@ -99,8 +111,11 @@ type movedStore struct {
 	region *Region
 }
 
-// PlaceNamespace implements [store.Placements].
+// PlaceNamespace implements [store.Placements]. A store that is no home decides nothing.
 func (s *movedStore) PlaceNamespace(ctx context.Context, namespace string, p store.Placement) (store.Placed, error) {
+	if err := s.region.atHome(); err != nil {
+		return store.Placed{}, err
+	}
 	own, err := s.GetNamespace(ctx, namespace)
 	if err != nil {
 		return store.Placed{}, err

@@ -8,7 +8,8 @@ import (
 	"github.com/idemd/idemd/store/storepb"
 )
 
-// movesNamespace checks who asks for a step of a move, and that the one in whose name may do that.
+// movesNamespace checks who asks for a step of a move, and that the one in whose name may do that. A
+// store that has not joined takes none: it may know the placements of yesterday.
 func (s *service) movesNamespace(ctx context.Context, m interface {
 	asking
 	GetCaller() string
@@ -17,7 +18,10 @@ func (s *service) movesNamespace(ctx context.Context, m interface {
 	if _, err := s.believed(ctx, m); err != nil {
 		return nil, err
 	}
-	return &localParty{&movedStore{s.local, s.region}, s.region.config.Name}, s.authorize(ctx, m.GetCaller(), pb.AdminService_MoveNamespace_FullMethodName, m.GetNamespace())
+	if err := s.authorize(ctx, m.GetCaller(), pb.AdminService_MoveNamespace_FullMethodName, m.GetNamespace()); err != nil {
+		return nil, err
+	}
+	return &localParty{&movedStore{s.local, s.region}, s.region.config.Name}, s.region.atHome()
 }
 
 // PlaceNamespace implements the PeerService.

@@ -1,0 +1,157 @@
+package region
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	pb "github.com/idemd/idemd/proto/idemd/v1"
+	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/storepb"
+)
+
+// restores stops the region and starts it again as one whose store was restored: it is not joined
+// before it has heard all the others.
+func (s *site) restores() {
+	s.stop()
+	s.changeMembership(func(m *store.Membership) { m.Joined = false })
+	s.start()
+}
+
+// placementOf is what the region's store says of the default namespace.
+func (s *site) placementOf() store.Placement {
+	s.world.Helper()
+	ns, err := s.store.GetNamespace(s.world.Context(), store.DefaultNamespace)
+	if err != nil {
+		s.world.Fatal(err)
+	}
+	return ns.Placement
+}
+
+// A store that has not joined may know the placements of yesterday: it decides nothing, and takes
+// no step of a move, whoever asks.
+func TestAStoreThatHasNotJoinedDecidesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, `"*": fixed eu`, "eu", "us", "ap")
+		w.ap().stop()
+		w.eu().restores()
+		w.us().events.wait(t, "eu", true)
+		before := w.eu().placementOf()
+		for _, abandon := range []bool{false, true} {
+			_, err := w.us().moveTo(t.Context(), &pb.MoveNamespaceRequest{ToRegion: "us", Abandon: abandon})
+			refused := store.ErrHomeUnreachable
+			if abandon {
+				refused = store.ErrInvalidArgument // no move is under way
+			}
+			refuses(t, err, refused, `"eu"`)
+		}
+		peer, next := w.us().region.peers["eu"].current.Load().client, before
+		next.Revision++
+		for step, ask := range map[string]func(storeID string) error{
+			"place": func(id string) error {
+				_, err := peer.PlaceNamespace(t.Context(), &pb.PlaceNamespaceRequest{Region: "eu", FromRegion: "us", FromStoreId: id, Namespace: store.DefaultNamespace, Placement: storepb.PlacementToProto(next)})
+				return err
+			},
+			"export": func(id string) error {
+				_, err := peer.ExportRecords(t.Context(), &pb.ExportRecordsRequest{Region: "eu", FromRegion: "us", FromStoreId: id, Namespace: store.DefaultNamespace, Revision: 1})
+				return err
+			},
+			"forget": func(id string) error {
+				_, err := peer.ForgetRecords(t.Context(), &pb.ForgetRecordsRequest{Region: "eu", FromRegion: "us", FromStoreId: id, Namespace: store.DefaultNamespace, Revision: 1})
+				return err
+			},
+		} {
+			err := storepb.FromStatus(ask(storeID(t, w.us().store)))
+			if err == nil || !strings.Contains(err.Error(), "is home to no keys yet") {
+				t.Errorf("%s: %v", step, err)
+			}
+		}
+		if now := w.eu().placementOf(); now != before {
+			t.Errorf("the placement was %+v, and is %+v", before, now)
+		}
+		w.ap().start()
+		w.join()
+		if _, err := w.us().moveTo(t.Context(), &pb.MoveNamespaceRequest{ToRegion: "us"}); err != nil {
+			t.Errorf("once it has joined: %v", err)
+		}
+		w.stop()
+	})
+}
+
+// A store that begins a recovery while keys move to it, and has not heard all others since, does not
+// go on taking them.
+func TestAMoverWhoseStoreIsNoHomeStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, `"*": fixed eu`, "eu", "us", "ap")
+		w.ap().stop()
+		w.us().events.wait(t, "ap", false)
+		err := w.us().move(t.Context(), &pb.MoveNamespaceRequest{ToRegion: "us"}, func(m *pb.MoveNamespaceResponse) error {
+			if m.GetStep() != "frozen" {
+				return nil
+			}
+			_, err := w.us().router.BeginRecovery(t.Context(), store.BeginRecoveryRequest{CompleteUntil: w.clock.Wall(), Reason: "restored"})
+			return err
+		})
+		refuses(t, err, store.ErrUnavailable, "is home to no keys yet")
+		w.stop()
+	})
+}
+
+// Placements of which one has the higher revision and the other the higher epoch cannot follow
+// one another: two stores have decided. Nothing is granted, it is said aloud, and a store that
+// has not joined does not join by it.
+func TestPlacementsThatDoNotFollowOneAnotherAreDisputed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, `"*": fixed eu`, "eu", "us", "ap")
+		for _, s := range w.sites {
+			s.stop()
+		}
+		place := func(s *site, p store.Placement) {
+			if _, err := s.store.PlaceNamespace(context.Background(), store.DefaultNamespace, p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		place(w.ap(), store.Placement{Epoch: 2, Revision: 6, Rule: "fixed ap"})
+		for _, s := range []*site{w.eu(), w.us()} {
+			place(s, store.Placement{Epoch: 1, Revision: 9, Rule: "fixed eu"})
+		}
+		w.eu().changeMembership(func(m *store.Membership) { m.Joined = false })
+		for _, s := range w.sites {
+			s.start()
+		}
+		for _, s := range w.sites {
+			for name := range s.region.peers {
+				s.events.wait(t, name, true)
+			}
+		}
+		time.Sleep(10 * time.Second)
+		if w.eu().region.member().Joined {
+			t.Error("eu has joined")
+		}
+		if err := w.eu().region.atHome(); err == nil || !strings.Contains(err.Error(), "disputed") {
+			t.Errorf("why it has not: %v", err)
+		}
+		for _, s := range w.sites {
+			_, err := s.claim(anyKey, "a")
+			refuses(t, err, store.ErrUnavailable, "disputed", "idemd region accept")
+			if notice := s.region.Notice(); !strings.Contains(notice, "is disputed") {
+				t.Errorf("%s: the notice is %q", s.name, notice)
+			}
+			if log := s.log.String(); !strings.Contains(log, "level=ERROR") || !strings.Contains(log, "is disputed") {
+				t.Errorf("%s does not say it aloud: %s", s.name, log)
+			}
+		}
+		w.eu().events.until(t, "it is counted", func() bool { return w.eu().events.disputed == 1 })
+		// The way out: the store that decided what it must not is replaced.
+		w.ap().loseStore()
+		accept := store.AcceptStoreRequest{Region: "ap", StoreID: storeID(t, w.ap().store), Reason: "it was not what it had been"}
+		if err := w.us().region.AcceptStore(t.Context(), accept); err != nil {
+			t.Fatal(err)
+		}
+		w.join()
+		w.eventually("nothing is disputed", func() bool { return w.eu().region.atlas.Load().byName["default"].dispute == "" })
+		w.stop()
+	})
+}
