@@ -114,7 +114,7 @@ func (r *Region) adopt(ctx context.Context, says map[string]heard) error {
 		if k == nil || theirs.ns.Placement.Revision <= k.ns.Placement.Revision || !r.mayAdopt(k.ns, theirs.ns.Placement) {
 			continue
 		}
-		_, err := r.config.Store.PlaceNamespace(ctx, name, theirs.ns.Placement)
+		err := r.learnPlacement(ctx, name, theirs.ns.Placement)
 		if err != nil && !errors.Is(err, store.ErrWrongRegion) { // the store has a newer one by now
 			failed = err
 		}

@@ -226,7 +226,7 @@ func (v *move) carry(ctx context.Context) error {
 	if err := v.awaitHeld(ctx, inForce, forever); err != nil {
 		return err
 	}
-	if err := v.carryFloor(ctx); err != nil {
+	if err := v.carryHistory(ctx); err != nil {
 		return err
 	}
 	if err := v.copy(ctx); err != nil {

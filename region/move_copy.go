@@ -113,20 +113,16 @@ func later(rec *store.Record, ahead time.Duration) *store.Record {
 	return &moved
 }
 
-// carryFloor makes what an old home may have forgotten count as forgotten in the new one.
-func (v *move) carryFloor(ctx context.Context) error {
+// carryHistory has the new home know what the old ones do of the namespace's past.
+func (v *move) carryHistory(ctx context.Context) error {
 	placed, err := v.placeAll(ctx, v.sources())
 	if err != nil {
 		return err
 	}
-	var floor time.Time
 	for _, there := range placed {
-		if there.Namespace.RecoveryFloor.After(floor) {
-			floor = there.Namespace.RecoveryFloor
+		if err := v.Local.TakeHistory(ctx, v.current.Revision, there.Namespace); err != nil {
+			return err
 		}
 	}
-	if floor.IsZero() {
-		return nil
-	}
-	return v.Local.RaiseFloor(ctx, v.Namespace, v.current.Revision, floor)
+	return nil
 }

@@ -212,6 +212,10 @@ func TestYesterdaysPlacementIsLearned(t *testing.T) {
 func TestAHomeLearnsFromWhoAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, `"*": fixed us`, "eu", "us", "ap")
+		sealed := store.Placement{Epoch: 1, Revision: 2, Rule: "fixed us", Move: store.Move{To: "ap", Phase: store.MoveSealed}}
+		if _, err := w.ap().router.PlaceNamespace(t.Context(), "default", sealed); err != nil { // else it has missed the move
+			t.Fatal(err)
+		}
 		next := store.Placement{Epoch: 2, Revision: 3, Rule: "fixed ap"}
 		for _, name := range []string{"us", "eu"} {
 			if _, err := w.sites[name].router.PlaceNamespace(t.Context(), "default", next); err != nil {

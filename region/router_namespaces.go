@@ -44,6 +44,7 @@ func (r *Router) CreateNamespace(ctx context.Context, ns store.Namespace) (store
 	}
 	_, err := r.region.config.Store.GetNamespace(ctx, ns.Name)
 	isNew := errors.Is(err, store.ErrNamespaceUnknown)
+	ns.PastRetentions = r.region.pastRetentions(ns.Name)
 	created, err := r.local.CreateNamespace(ctx, ns)
 	if err != nil {
 		return store.Namespace{}, err
@@ -224,9 +225,9 @@ func (r *Router) ImportRecords(ctx context.Context, namespace string, revision i
 	return r.local.ImportRecords(ctx, namespace, revision, records)
 }
 
-// RaiseFloor implements [store.Placements], in this region's store.
-func (r *Router) RaiseFloor(ctx context.Context, namespace string, revision int64, floor time.Time) error {
-	return r.local.RaiseFloor(ctx, namespace, revision, floor)
+// TakeHistory implements [store.Placements], in this region's store.
+func (r *Router) TakeHistory(ctx context.Context, revision int64, from store.Namespace) error {
+	return r.local.TakeHistory(ctx, revision, from)
 }
 
 // ForgetRecords implements [store.Placements], in this region's store.

@@ -20,7 +20,7 @@ func (r *Router) BeginRecovery(ctx context.Context, req store.BeginRecoveryReque
 	if err != nil {
 		return begun, err
 	}
-	if err := r.region.refresh(ctx); err != nil {
+	if err := r.region.refresh(ctx); err != nil || req.Namespace != "" {
 		return begun, err
 	}
 	if err := r.region.join(ctx); err != nil {

@@ -29,6 +29,15 @@ func (r *Region) unknownHere(name string) error {
 	return store.NamespaceUnknown(name)
 }
 
+// pastRetentions are those of the namespace in the regions that have it, for one that lacks it: what
+// has expired has expired there too.
+func (r *Region) pastRetentions(name string) (past []store.PastRetention) {
+	for p := range r.others() {
+		past = append(past, p.said(name).ns.PastRetentions...)
+	}
+	return past
+}
+
 // mayCreate refuses a namespace that a region has with other settings.
 func (r *Region) mayCreate(ctx context.Context, ns store.Namespace) error {
 	ns = ns.WithDefaults()

@@ -109,6 +109,7 @@ func (s *adminService) CreateNamespace(ctx context.Context, m *pb.CreateNamespac
 
 func createdNamespace(m *pb.CreateNamespaceRequest) (store.Namespace, error) {
 	ns, err := storepb.NamespaceFromProto(m.GetNamespace())
+	ns.PastRetentions = nil // which are between stores
 	return ns.WithDefaults(), err
 }
 

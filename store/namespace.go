@@ -106,7 +106,7 @@ type Namespace struct {
 	CreatedAt time.Time
 	UpdatedAt time.Time
 	// PastRetentions are kept by the store when Retention grows: records ended before
-	// the change still expire by the old one.
+	// the change still expire by the old one. They go wherever the namespace goes.
 	PastRetentions []PastRetention
 	// Placement says where the keys live. It is changed by PlaceNamespace alone.
 	Placement Placement
@@ -169,12 +169,7 @@ func (n Namespace) Replace(old Namespace, now time.Time) (Namespace, error) {
 	n.Tier, n.CreatedAt, n.UpdatedAt, n.Placement = old.Tier, old.CreatedAt, now, old.Placement
 	n.RecoveryFloor, n.FloorForNew, n.Recovery = later(old.RecoveryFloor, n.RecoveryFloor), old.FloorForNew, old.Recovery
 	n = n.WithDefaults()
-	n.PastRetentions = nil
-	for _, past := range old.PastRetentions {
-		if now.Sub(past.Until) <= TierMonth.MaxRetention() {
-			n.PastRetentions = append(n.PastRetentions, past)
-		}
-	}
+	n.PastRetentions = recentPast(old.PastRetentions, now)
 	if n.Retention > old.Retention {
 		n.PastRetentions = append(n.PastRetentions, PastRetention{Retention: old.Retention, Until: now})
 	}

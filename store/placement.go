@@ -69,10 +69,10 @@ type Placements interface {
 	// else ErrWrongRegion. If one of them is refused, none is stored. After another error, or if
 	// the placement changes meanwhile, some may be: send them all again.
 	ImportRecords(ctx context.Context, namespace string, revision int64, records []Inspection) error
-	// RaiseFloor has the recovery floor of a namespace that is sealed at the revision, else
-	// ErrWrongRegion, be at least this: what an old home may have forgotten, the new one does not
-	// know either.
-	RaiseFloor(ctx context.Context, namespace string, revision int64, floor time.Time) error
+	// TakeHistory has a namespace that is sealed at the revision, else ErrWrongRegion, take over
+	// what decides about keys that are not known, from the same namespace of an old home; see
+	// [Namespace.TakeHistory].
+	TakeHistory(ctx context.Context, revision int64, from Namespace) error
 	// ForgetRecords removes records of the namespace, live and expired ones, save those of keys
 	// that keep wants (nil: it wants none), and reports whether there may be more. It is sealed
 	// or flipped at the revision, else ErrWrongRegion. One call does a bounded part of the work;
@@ -122,15 +122,6 @@ func (n *Namespace) CheckMove(revision int64, phases ...MovePhase) error {
 	}
 	return Refuse(ErrWrongRegion, fmt.Sprintf(
 		"the placement of namespace %q has revision %d here, and its move is not at this step of revision %d", n.Name, n.Placement.Revision, revision))
-}
-
-// RaiseFloor returns the namespace, sealed at the revision, with a floor that is no lower.
-func (n Namespace) RaiseFloor(revision int64, floor time.Time) (Namespace, error) {
-	if err := n.CheckMove(revision, MoveSealed); err != nil {
-		return Namespace{}, err
-	}
-	n.RecoveryFloor = later(n.RecoveryFloor, floor)
-	return n, nil
 }
 
 // CheckImport refuses records that cannot have been stored in the namespace, and too many of

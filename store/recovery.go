@@ -16,7 +16,8 @@ import (
 type Recovery interface {
 	// BeginRecovery sets the recovery floor of every namespace, and of those created later, to
 	// the store's present. A floor is never lowered. The store is not Joined any more; see
-	// [Membership].
+	// [Membership]. If the request names a namespace, it is about that one alone, and the store
+	// stays joined.
 	BeginRecovery(ctx context.Context, req BeginRecoveryRequest) (BegunRecovery, error)
 	// LiftRecovery takes the recovery floor off a namespace. Where none stands, nothing is done.
 	LiftRecovery(ctx context.Context, req LiftRecoveryRequest) (Namespace, error)
@@ -25,15 +26,21 @@ type Recovery interface {
 // BeginRecoveryRequest says what was lost.
 type BeginRecoveryRequest struct {
 	// CompleteUntil is up to when the store knows every key: the time of the backup, or of the
-	// last transaction that was copied. It is kept, for whoever finds out about the keys since.
+	// last transaction that was copied; [KnowsNothing] if it never did. It is kept, for whoever
+	// finds out about the keys since.
 	CompleteUntil time.Time
-	Actor         string
-	Reason        string // 1 to 1024 bytes
+	// Namespace is the one that something was forgotten of. Empty: all of them.
+	Namespace string
+	Actor     string
+	Reason    string // 1 to 1024 bytes
 }
+
+// KnowsNothing is the CompleteUntil of a store that knew no key ever.
+var KnowsNothing = time.Unix(0, 0).UTC()
 
 // BegunRecovery is what BeginRecovery did.
 type BegunRecovery struct {
-	Namespaces []Namespace // all, by name
+	Namespaces []Namespace // those that it is about, by name
 	// Now is the store's clock. From InForce on, which may be later, no process that serves
 	// the store grants by what was before.
 	Now, InForce time.Time
@@ -102,7 +109,7 @@ const maxFloorAge = 35*24*time.Hour + MaxLease
 // between, for the same instant replaces the step: a start was interrupted.
 func (n Namespace) BeginRecovery(req BeginRecoveryRequest, now time.Time) Namespace {
 	n.RecoveryFloor = later(n.RecoveryFloor, now)
-	if n.Name == DefaultNamespace {
+	if n.Name == DefaultNamespace && req.Namespace == "" {
 		n.FloorForNew = later(n.FloorForNew, now)
 	}
 	step := RecoveryStep{At: now, Kind: RecoveryBegun, Floor: n.RecoveryFloor,
@@ -136,9 +143,11 @@ func (n Namespace) withStep(step RecoveryStep) Namespace {
 
 // Create returns the namespace as a store that has none of its name makes it at now. One that
 // was lost may have had that name: it begins with the floor that the default namespace has for
-// it.
+// it. Other stores may have the namespace already: it begins with the past retentions that are
+// told of these.
 func (n Namespace) Create(def *Namespace, now time.Time) Namespace {
-	n.CreatedAt, n.UpdatedAt, n.PastRetentions, n.Placement = now, now, nil, Placement{}
+	n.CreatedAt, n.UpdatedAt, n.Placement = now, now, Placement{}
+	n.PastRetentions = joinPast(nil, recentPast(n.PastRetentions, now))
 	n.FloorForNew, n.Recovery = time.Time{}, nil
 	if def == nil || def.FloorForNew.IsZero() || now.Sub(def.FloorForNew) > maxFloorAge {
 		return n
@@ -159,7 +168,16 @@ func (r *BeginRecoveryRequest) Validate() error {
 	if r.CompleteUntil.IsZero() {
 		until = invalid("the instant is missing up to which the store knows every key")
 	}
-	return firstError(until, validateIntentTime(r.CompleteUntil), validateForced(r.Actor, r.Reason))
+	var name error
+	if r.Namespace != "" {
+		name = ValidateNamespaceName(r.Namespace)
+	}
+	return firstError(until, name, validateIntentTime(r.CompleteUntil), validateForced(r.Actor, r.Reason))
+}
+
+// Concerns reports whether a recovery of what was lost is one of the namespace.
+func (r *BeginRecoveryRequest) Concerns(namespace string) bool {
+	return r.Namespace == "" || r.Namespace == namespace
 }
 
 // Check refuses an instant that has not come.

@@ -2,7 +2,6 @@ package pebblestore
 
 import (
 	"context"
-	"time"
 
 	"github.com/idemd/idemd/store"
 )
@@ -31,14 +30,14 @@ func (s *Store) PlaceNamespace(ctx context.Context, namespace string, p store.Pl
 	return placed, nil
 }
 
-// RaiseFloor implements [store.Placements].
-func (s *Store) RaiseFloor(ctx context.Context, namespace string, revision int64, floor time.Time) error {
+// TakeHistory implements [store.Placements].
+func (s *Store) TakeHistory(ctx context.Context, revision int64, from store.Namespace) error {
 	return s.do(ctx, classSettle, onNamespaces, 0, func(t *turn) error {
-		ns, err := t.moving(namespace, revision, store.MoveSealed)
+		ns, err := t.moving(from.Name, revision, store.MoveSealed)
 		if err != nil {
 			return err
 		}
-		next, err := ns.RaiseFloor(revision, floor)
+		next, err := ns.TakeHistory(revision, from)
 		if err != nil {
 			return err
 		}

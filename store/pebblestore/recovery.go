@@ -35,13 +35,22 @@ func (s *Store) BeginRecovery(ctx context.Context, req store.BeginRecoveryReques
 		}
 		begun.Now, begun.InForce = t.now, t.now
 		for _, ns := range t.l.namespaces {
+			if !req.Concerns(ns.Name) {
+				continue
+			}
 			next := ns.BeginRecovery(req, t.now)
 			begun.Namespaces = append(begun.Namespaces, next)
 			if err := t.setNamespace(&next); err != nil {
 				return err
 			}
 		}
-		return t.leave()
+		switch {
+		case req.Namespace == "":
+			return t.leave()
+		case len(begun.Namespaces) == 0:
+			return store.NamespaceUnknown(req.Namespace)
+		}
+		return nil
 	})
 	if err != nil {
 		return store.BegunRecovery{}, err

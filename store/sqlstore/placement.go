@@ -42,16 +42,16 @@ func (s *Store) PlaceNamespace(ctx context.Context, namespace string, p store.Pl
 	return store.Placed{Namespace: next, Now: timeOf(now), InForce: timeOf(newest).Add(s.opts.Timing.placementLag())}, nil
 }
 
-// RaiseFloor implements [store.Placements].
-func (s *Store) RaiseFloor(ctx context.Context, namespace string, revision int64, floor time.Time) error {
+// TakeHistory implements [store.Placements].
+func (s *Store) TakeHistory(ctx context.Context, revision int64, from store.Namespace) error {
 	if err := s.closed(); err != nil {
 		return err
 	}
-	_, err := s.keeper().changeNamespace(ctx, namespace, func(old *store.Namespace, _ time.Time) (store.Namespace, error) {
+	_, err := s.keeper().changeNamespace(ctx, from.Name, func(old *store.Namespace, _ time.Time) (store.Namespace, error) {
 		if old == nil {
-			return store.Namespace{}, store.NamespaceUnknown(namespace)
+			return store.Namespace{}, store.NamespaceUnknown(from.Name)
 		}
-		next, err := old.RaiseFloor(revision, floor)
+		next, err := old.TakeHistory(revision, from)
 		return storable(next), err
 	})
 	return err

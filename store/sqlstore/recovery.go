@@ -77,6 +77,9 @@ func (k *keeper) beginRecovery(ctx context.Context, req store.BeginRecoveryReque
 			if err != nil {
 				return unreadable(st.Name, err)
 			}
+			if !req.Concerns(ns.Name) {
+				continue
+			}
 			next := ns.BeginRecovery(req, begun.Now)
 			settings, err := encodeNamespace(next)
 			if err != nil {
@@ -87,7 +90,13 @@ func (k *keeper) beginRecovery(ctx context.Context, req store.BeginRecoveryReque
 			}
 			begun.Namespaces = append(begun.Namespaces, next)
 		}
-		return k.leave(ctx, tx)
+		switch {
+		case req.Namespace == "":
+			return k.leave(ctx, tx)
+		case len(begun.Namespaces) == 0:
+			return store.NamespaceUnknown(req.Namespace)
+		}
+		return nil
 	})
 	if err != nil {
 		return store.BegunRecovery{}, k.refused(ctx, err)

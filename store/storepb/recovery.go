@@ -37,14 +37,14 @@ func recoveryFromProto(r *reader, list []*pb.RecoveryStep) []store.RecoveryStep 
 
 // BeginRecoveryRequestToProto returns the message of a request.
 func BeginRecoveryRequestToProto(r store.BeginRecoveryRequest) *pb.BeginRecoveryRequest {
-	return &pb.BeginRecoveryRequest{CompleteUntil: timeToProto(r.CompleteUntil), Actor: r.Actor, Reason: r.Reason}
+	return &pb.BeginRecoveryRequest{CompleteUntil: timeToProto(r.CompleteUntil), Actor: r.Actor, Reason: r.Reason, Namespace: r.Namespace}
 }
 
 // BeginRecoveryRequestFromProto returns the request of a message, or ErrInvalidArgument.
 func BeginRecoveryRequestFromProto(m *pb.BeginRecoveryRequest) (store.BeginRecoveryRequest, error) {
 	var r reader
 	req := store.BeginRecoveryRequest{
-		CompleteUntil: r.time("complete until", m.GetCompleteUntil()), Actor: m.GetActor(), Reason: m.GetReason(),
+		CompleteUntil: r.time("complete until", m.GetCompleteUntil()), Actor: m.GetActor(), Reason: m.GetReason(), Namespace: m.GetNamespace(),
 	}
 	return req, r.err
 }

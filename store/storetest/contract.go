@@ -19,6 +19,7 @@ var contract = []check{
 	{"what operators did stays on record", on(contractAudit)},
 	{"late outcomes leave bounded evidence", on(contractEvidence)},
 	{"a recovery covers every namespace", on(contractBeginRecovery)},
+	{"a recovery of one namespace", on(contractBeginRecoveryOfOne)},
 	{"a recovery floor is lifted by name", on(contractLiftRecovery)},
 	{"a recovery floor for new namespaces ages", on(contractFloorForNewAges)},
 	{"records are listed in pages", on(contractPages)},

@@ -298,17 +298,17 @@ func (m *Memory) ImportRecords(_ context.Context, namespace string, revision int
 	return nil
 }
 
-// RaiseFloor implements [store.Placements].
-func (m *Memory) RaiseFloor(_ context.Context, namespace string, revision int64, floor time.Time) error {
+// TakeHistory implements [store.Placements].
+func (m *Memory) TakeHistory(_ context.Context, revision int64, from store.Namespace) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	old, ok := m.namespaces[namespace]
+	old, ok := m.namespaces[from.Name]
 	if !ok {
-		return store.NamespaceUnknown(namespace)
+		return store.NamespaceUnknown(from.Name)
 	}
-	next, err := old.RaiseFloor(revision, floor)
+	next, err := old.TakeHistory(revision, from)
 	if err == nil {
-		m.namespaces[namespace] = next
+		m.namespaces[from.Name] = next
 	}
 	return err
 }

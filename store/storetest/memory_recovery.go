@@ -30,8 +30,15 @@ func (m *Memory) BeginRecovery(_ context.Context, req store.BeginRecoveryRequest
 		return begun, err
 	}
 	begun.Now, begun.InForce = now, now
-	m.membership.Joined = false
+	if req.Namespace == "" {
+		m.membership.Joined = false
+	} else if _, ok := m.namespaces[req.Namespace]; !ok {
+		return store.BegunRecovery{}, store.NamespaceUnknown(req.Namespace)
+	}
 	for _, name := range slices.Sorted(maps.Keys(m.namespaces)) {
+		if !req.Concerns(name) {
+			continue
+		}
 		m.namespaces[name] = m.namespaces[name].BeginRecovery(req, now)
 		begun.Namespaces = append(begun.Namespaces, m.namespaces[name])
 	}

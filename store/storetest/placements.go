@@ -21,7 +21,7 @@ var placements = []check{
 	{"no repeat by the epoch before a flip", on(placementsFlip)},
 	{"a move stops what changes a record", on(placementsStop)},
 	{"records are carried as they are", placementsCarry},
-	{"a floor is carried", on(placementsFloor)},
+	{"a namespace's past is carried", on(placementsHistory)},
 	{"carried records are used as before", placementsUse},
 	{"records of the limits' size are carried", placementsLargest},
 	{"the higher fence stays", on(placementsFences)},
@@ -203,39 +203,61 @@ func placementsSettingsStay(r *rig) {
 	}
 }
 
-// placementsFloor: a move raises the floor, and changes nothing else of the namespace.
-func placementsFloor(r *rig) {
+// placementsHistory: a move carries the floor, what it is for, and the past retentions, and changes
+// nothing else of the namespace.
+func placementsHistory(r *rig) {
 	before, err := r.GetNamespace(r.ctx, hourTakeover)
 	if err != nil {
 		r.Fatalf("GetNamespace: %v", err)
 	}
 	floor := r.Clock.Wall().UTC()
-	raised := func(want time.Time) {
+	minute, hour := store.PastRetention{Retention: time.Minute, Until: floor}, store.PastRetention{Retention: time.Hour, Until: floor}
+	begun := store.RecoveryStep{At: floor, Kind: store.RecoveryBegun, Floor: floor, CompleteUntil: store.KnowsNothing, Actor: "omar", Reason: "lost"}
+	lifted := store.RecoveryStep{At: floor, Kind: store.RecoveryLifted, Floor: floor, Actor: "omar", Reason: "settled"}
+	theirs := func(floor time.Time, steps []store.RecoveryStep, past ...store.PastRetention) store.Namespace {
+		return store.Namespace{Name: hourTakeover, RecoveryFloor: floor, Recovery: steps, PastRetentions: past}
+	}
+	taken := func(floor time.Time, steps []store.RecoveryStep, past ...store.PastRetention) {
 		r.Helper()
 		r.reopen()
 		after, err := r.GetNamespace(r.ctx, hourTakeover)
 		if err != nil {
 			r.Fatalf("GetNamespace: %v", err)
 		}
-		equal(r, "floor", after.RecoveryFloor, want)
+		equal(r, "floor", after.RecoveryFloor, floor)
+		equal(r, "steps", fmt.Sprintf("%+v", after.Recovery), fmt.Sprintf("%+v", steps))
+		equal(r, "past retentions", fmt.Sprintf("%+v", after.PastRetentions), fmt.Sprintf("%+v", past))
 		equal(r, "placement", after.Placement, r.placed[hourTakeover])
-		after.RecoveryFloor, after.Placement = before.RecoveryFloor, before.Placement
+		after.RecoveryFloor, after.Recovery, after.PastRetentions, after.Placement = before.RecoveryFloor, before.Recovery, before.PastRetentions, before.Placement
 		equal(r, "all else", fmt.Sprintf("%+v", after), fmt.Sprintf("%+v", before))
 	}
 	for _, phase := range []store.MovePhase{0, store.MoveFrozen, store.MoveFlipped} {
 		p := r.place(hourTakeover, 1, phase)
-		r.refusedAs(fmt.Sprint("a floor in phase ", phase), r.RaiseFloor(r.ctx, hourTakeover, p.Revision, floor), store.ErrWrongRegion)
+		r.refusedAs(fmt.Sprint("a floor in phase ", phase), r.TakeHistory(r.ctx, p.Revision, theirs(floor, nil)), store.ErrWrongRegion)
 	}
 	revision := r.place(hourTakeover, 1, store.MoveSealed).Revision
-	r.refusedAs("a floor of another revision", r.RaiseFloor(r.ctx, hourTakeover, revision-1, floor), store.ErrWrongRegion)
-	r.refusedAs("a floor of no namespace", r.RaiseFloor(r.ctx, "nobody", revision, floor), store.ErrNamespaceUnknown)
-	raised(time.Time{})
-	for _, f := range []time.Time{floor, floor.Add(-time.Hour), {}, floor} {
-		if err := r.RaiseFloor(r.ctx, hourTakeover, revision, f); err != nil {
-			r.Fatalf("RaiseFloor %v: %v", f, err)
+	r.refusedAs("a floor of another revision", r.TakeHistory(r.ctx, revision-1, theirs(floor, nil)), store.ErrWrongRegion)
+	r.refusedAs("a floor of no namespace", r.TakeHistory(r.ctx, revision, store.Namespace{Name: "nobody", RecoveryFloor: floor}), store.ErrNamespaceUnknown)
+	taken(time.Time{}, nil)
+	take := func(from store.Namespace) {
+		r.Helper()
+		if err := r.TakeHistory(r.ctx, revision, from); err != nil {
+			r.Fatalf("TakeHistory of %+v: %v", from, err)
 		}
-		raised(floor)
 	}
+	take(theirs(time.Time{}, []store.RecoveryStep{begun, lifted}, minute)) // a floor that stands no more concerns nobody
+	taken(time.Time{}, nil, minute)
+	steps := []store.RecoveryStep{begun}
+	for _, f := range []time.Time{floor, floor.Add(-time.Hour), {}, floor} {
+		take(theirs(f, []store.RecoveryStep{lifted, begun}, minute, hour, store.PastRetention{Retention: time.Minute, Until: floor.Add(-time.Second)}))
+		if f.IsZero() {
+			take(theirs(f, nil))
+		}
+		taken(floor, steps, minute, hour)
+	}
+	minute.Until = floor.Add(time.Second)
+	take(theirs(time.Time{}, nil, minute))
+	taken(floor, steps, minute, hour)
 	r.place(hourTakeover, 2, 0)
 	r.refuse(claim(takeoverKey, "a"), store.ErrUnknownHistory)
 }

@@ -68,6 +68,48 @@ func contractBeginRecovery(r *rig) {
 	}
 }
 
+// contractBeginRecoveryOfOne: of no other namespace anything is changed.
+func contractBeginRecoveryOfOne(r *rig) {
+	r.Clock.Advance(time.Hour)
+	for _, name := range []string{hourTakeover, store.DefaultNamespace} {
+		req := store.BeginRecoveryRequest{Namespace: name, CompleteUntil: store.KnowsNothing, Actor: "omar", Reason: "lost"}
+		before := map[string]string{}
+		list, err := r.ListNamespaces(r.ctx)
+		if err != nil {
+			r.Fatalf("ListNamespaces: %v", err)
+		}
+		for _, ns := range list {
+			before[ns.Name] = fmt.Sprintf("%+v", ns)
+		}
+		for range 2 { // the second one is that of a start after a crash
+			begun, err := r.BeginRecovery(r.ctx, req)
+			if err != nil || len(begun.Namespaces) != 1 {
+				r.Fatalf("BeginRecovery of %s: %+v, %v", name, begun, err)
+			}
+			r.Clock.Advance(begun.InForce.Sub(begun.Now))
+			r.reopen()
+			if list, err = r.ListNamespaces(r.ctx); err != nil {
+				r.Fatalf("ListNamespaces: %v", err)
+			}
+			for _, ns := range list {
+				if ns.Name != name {
+					equal(r, "another namespace", fmt.Sprintf("%+v", ns), before[ns.Name])
+					continue
+				}
+				step := store.RecoveryStep{At: begun.Now, Kind: store.RecoveryBegun, Floor: begun.Now, CompleteUntil: store.KnowsNothing, Actor: "omar", Reason: "lost"}
+				equal(r, "floor", ns.RecoveryFloor, begun.Now)
+				equal(r, "floor of those that are created", ns.FloorForNew, time.Time{})
+				equal(r, "steps", fmt.Sprintf("%+v", ns.Recovery), fmt.Sprintf("%+v", []store.RecoveryStep{step}))
+			}
+		}
+	}
+	r.refuse(claim(store.Key{Namespace: store.DefaultNamespace, ID: "forgotten"}, "a"), store.ErrUnknownHistory)
+	_, err := r.BeginRecovery(r.ctx, store.BeginRecoveryRequest{Namespace: "nobody", CompleteUntil: store.KnowsNothing, Reason: "r"})
+	r.refusedAs("a recovery of no namespace", err, store.ErrNamespaceUnknown)
+	_, err = r.BeginRecovery(r.ctx, store.BeginRecoveryRequest{Namespace: "No Name", CompleteUntil: store.KnowsNothing, Reason: "r"})
+	r.refusedAs("a recovery of a bad name", err, store.ErrInvalidArgument)
+}
+
 // contractLiftRecovery: a floor is lifted where it is said, once, and who did so is kept.
 func contractLiftRecovery(r *rig) {
 	r.Clock.Advance(time.Hour)

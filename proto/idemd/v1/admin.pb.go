@@ -376,7 +376,7 @@ type RecoveryStep struct {
 	Kind  RecoveryKind           `protobuf:"varint,2,opt,name=kind,proto3,enum=idemd.v1.RecoveryKind" json:"kind,omitempty"`
 	// The floor that stands since, or that was lifted.
 	Floor *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=floor,proto3" json:"floor,omitempty"`
-	// Up to when the store knew every key.
+	// Up to when the store knew every key. The start of 1970: it knew none.
 	CompleteUntil *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=complete_until,json=completeUntil,proto3" json:"complete_until,omitempty"`
 	Actor         string                 `protobuf:"bytes,5,opt,name=actor,proto3" json:"actor,omitempty"`
 	Reason        string                 `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -1773,11 +1773,13 @@ func (x *BackupResponse) GetAt() *timestamppb.Timestamp {
 type BeginRecoveryRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Up to when the store knows every key: the time of the backup, or of the last transaction
-	// that was copied.
+	// that was copied. The start of 1970: it never knew any.
 	CompleteUntil *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=complete_until,json=completeUntil,proto3" json:"complete_until,omitempty"`
 	// Who decided, and why. The reason is required.
-	Actor         string `protobuf:"bytes,2,opt,name=actor,proto3" json:"actor,omitempty"`
-	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Actor  string `protobuf:"bytes,2,opt,name=actor,proto3" json:"actor,omitempty"`
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The namespace that something was forgotten of; empty: all of them.
+	Namespace     string `protobuf:"bytes,4,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1833,9 +1835,17 @@ func (x *BeginRecoveryRequest) GetReason() string {
 	return ""
 }
 
+func (x *BeginRecoveryRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
 type BeginRecoveryResponse struct {
-	state      protoimpl.MessageState `protogen:"open.v1"`
-	Namespaces []*Namespace           `protobuf:"bytes,1,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Those that it is about.
+	Namespaces []*Namespace `protobuf:"bytes,1,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
 	// The store's clock when the floors were set.
 	Now *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=now,proto3" json:"now,omitempty"`
 	// Since when nobody who serves the store grants by what was before. The answer comes later.
@@ -2380,11 +2390,12 @@ const file_idemd_v1_admin_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"Z\n" +
 	"\x0eBackupResponse\x12\x1c\n" +
 	"\tdirectory\x18\x01 \x01(\tR\tdirectory\x12*\n" +
-	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\x87\x01\n" +
+	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\xa5\x01\n" +
 	"\x14BeginRecoveryRequest\x12A\n" +
 	"\x0ecomplete_until\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\rcompleteUntil\x12\x14\n" +
 	"\x05actor\x18\x02 \x01(\tR\x05actor\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xb1\x01\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1c\n" +
+	"\tnamespace\x18\x04 \x01(\tR\tnamespace\"\xb1\x01\n" +
 	"\x15BeginRecoveryResponse\x123\n" +
 	"\n" +
 	"namespaces\x18\x01 \x03(\v2\x13.idemd.v1.NamespaceR\n" +

@@ -1,0 +1,69 @@
+package store
+
+import (
+	"slices"
+	"time"
+)
+
+// What a store answers about a key that it does not know hangs on the namespace's past: by which
+// retentions outcomes were kept, and what the store may have forgotten. So the past goes along when
+// the keys get another home.
+
+// TakeHistory returns the namespace, sealed at the revision, with what an old home keeps of the
+// namespace's past: what that one may have forgotten, this one does not know either, and what has
+// expired there has expired. Taking the same again changes nothing.
+func (n Namespace) TakeHistory(revision int64, from Namespace) (Namespace, error) {
+	if err := n.CheckMove(revision, MoveSealed); err != nil {
+		return Namespace{}, err
+	}
+	n.PastRetentions = joinPast(n.PastRetentions, from.PastRetentions)
+	n.RecoveryFloor = later(n.RecoveryFloor, from.RecoveryFloor)
+	if from.RecoveryFloor.IsZero() {
+		return n, nil
+	}
+	for _, step := range from.unsettled() {
+		if !slices.ContainsFunc(n.Recovery, step.is) {
+			n = n.withStep(step)
+		}
+	}
+	return n, nil
+}
+
+// unsettled are the steps since the last lift: those that tell what the standing floor is for.
+func (n *Namespace) unsettled() []RecoveryStep {
+	for i := len(n.Recovery) - 1; i >= 0; i-- {
+		if n.Recovery[i].Kind == RecoveryLifted {
+			return n.Recovery[i+1:]
+		}
+	}
+	return n.Recovery
+}
+
+func (s RecoveryStep) is(t RecoveryStep) bool {
+	return s.Kind == t.Kind && s.At.Equal(t.At) && s.Floor.Equal(t.Floor) && s.CompleteUntil.Equal(t.CompleteUntil) &&
+		s.Actor == t.Actor && s.Reason == t.Reason
+}
+
+// recentPast leaves out what concerns no key any more.
+func recentPast(past []PastRetention, now time.Time) (recent []PastRetention) {
+	for _, p := range past {
+		if now.Sub(p.Until) <= TierMonth.MaxRetention() {
+			recent = append(recent, p)
+		}
+	}
+	return recent
+}
+
+// joinPast returns both, each retention with the last instant at which it was in force.
+func joinPast(a, b []PastRetention) []PastRetention {
+	joined := slices.Clone(a)
+	for _, p := range b {
+		i := slices.IndexFunc(joined, func(known PastRetention) bool { return known.Retention == p.Retention })
+		if i < 0 {
+			joined = append(joined, p)
+		} else {
+			joined[i].Until = later(joined[i].Until, p.Until)
+		}
+	}
+	return joined
+}
