@@ -61,7 +61,7 @@ func Do[T any](ctx context.Context, s store.Store, key store.Key, request any, f
 	if o.claim.Fingerprint, err = fingerprintOf(request); err != nil {
 		return Result[T]{}, err
 	}
-	x := &execution{store: s, request: o.claim, notify: o.notify, patience: claimTimeout}
+	x := &execution{store: s, request: o.claim, notify: o.notify, patience: claimTimeout, quiet: &quiet{}}
 	acting, replay, err := x.claim(ctx)
 	switch {
 	case err != nil:

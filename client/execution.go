@@ -21,6 +21,7 @@ type execution struct {
 	// patience bounds the claim, on top of its wait.
 	patience time.Duration
 	failOpen bool // whether the caller acts without a guard if the store does not answer
+	quiet    *quiet
 	observed bool // whether nothing is enforced
 	detached bool // whether whoever acts goes on without the caller
 
@@ -62,7 +63,7 @@ func (x *execution) claim(ctx context.Context) (acting context.Context, replay *
 // mayBeGranted reports whether a claim that ended with err may have been granted
 // nevertheless, now or when it arrives.
 func mayBeGranted(err error) bool {
-	return unanswered(err) && !isAny(err, store.ErrOverloaded, store.ErrQuota)
+	return unanswered(err) && !isAny(err, store.ErrOverloaded, store.ErrQuota, store.ErrNamespaceMoving)
 }
 
 // giveBack has what an unanswered claim was granted released in the background, as nobody
@@ -90,6 +91,7 @@ func (x *execution) release(ctx context.Context) error {
 	req := x.request
 	req.Wait = 0
 	answer, err := x.store.Claim(ctx, req)
+	x.quiet.answered(err)
 	if err != nil || answer.Granted == nil {
 		return err
 	}
@@ -97,9 +99,10 @@ func (x *execution) release(ctx context.Context) error {
 	return err
 }
 
-// failsOpen reports whether the caller acts without a guard.
+// failsOpen reports whether the caller acts without a guard: only if idemd, or the key's home, does
+// not answer. Whoever refuses is there, and may have granted the key to somebody else.
 func (x *execution) failsOpen(ctx context.Context, err error) bool {
-	return x.failOpen && isDown(err) && ctx.Err() == nil
+	return x.failOpen && isAny(err, store.ErrUnavailable, store.ErrHomeUnreachable) && ctx.Err() == nil
 }
 
 func (x *execution) granted(ctx context.Context, g *store.Granted, sent time.Time) context.Context {

@@ -34,6 +34,7 @@ type Guard struct {
 	options *guardOptions
 	wrong   error    // what is wrong with the options
 	methods sync.Map // name -> *method
+	quiet   quiet    // of the store
 }
 
 // NewGuard makes a guard over s, a [Client] or any other store, for example an embedded one:
@@ -135,7 +136,7 @@ func (c *guarded) serve(ctx context.Context) (any, error) {
 func (c *guarded) prepare(ctx context.Context) (*execution, error) {
 	o, p := c.guard.options, &c.method.policy
 	x := &execution{
-		store: c.guard.store, notify: o.notify, patience: claimTimeout, failOpen: p.FailOpen, observed: o.observe, detached: p.Detach,
+		store: c.guard.store, notify: o.notify, patience: claimTimeout, failOpen: p.FailOpen, quiet: &c.guard.quiet, observed: o.observe, detached: p.Detach,
 		request: store.ClaimRequest{Lease: p.Lease, Hold: p.Hold, Wait: p.Wait},
 	}
 	x.request.Key = store.Key{Namespace: o.namespace, Scope: c.method.name}
@@ -192,7 +193,7 @@ var errInstalledTwice = NoEffect(status.Error(codes.FailedPrecondition,
 // claimRefused is the status for a claim that was not granted. How the store is reached and
 // set up does not concern this server's callers: the event tells whom it does.
 func claimRefused(claim store.ClaimRequest, err error) error {
-	told := &store.Error{Sentinel: store.ErrUnavailable, Detail: "nothing was done; send the same request again", RetryAfter: retryAfter(err)}
+	told := &store.Error{Sentinel: store.ErrUnavailable, Detail: "this call did nothing; whether an earlier one with this key did is not known; send the same request again", RetryAfter: retryAfter(err)}
 	switch {
 	case errors.Is(err, store.ErrInternal):
 		told.Sentinel = store.ErrInternal

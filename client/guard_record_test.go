@@ -439,6 +439,9 @@ func TestFailOpenIsNotForRefusals(t *testing.T) {
 		{store.ErrKeyExpired, codes.FailedPrecondition, "KEY_EXPIRED", client.EventRefused},
 		{store.ErrStaleAttempt, codes.Aborted, "STALE_ATTEMPT", client.EventRefused},
 		{store.ErrQuota, codes.ResourceExhausted, "QUOTA", client.EventRefused},
+		{store.ErrOverloaded, codes.ResourceExhausted, "OVERLOADED", client.EventRefused},
+		{store.ErrNamespaceMoving, codes.Unavailable, "NAMESPACE_MOVING", client.EventRefused},
+		{store.ErrInternal, codes.Internal, "INTERNAL", client.EventStoreDown},
 	} {
 		guarded(t, func(t *testing.T, r *rig) {
 			r.store.fail("claim", test.err)

@@ -40,8 +40,10 @@ type Policy struct {
 	// KeyField is the request field, a string, that holds the key if the call's metadata
 	// has none. The default is request_id, if there is one (AIP-155).
 	KeyField string
-	// FailOpen lets a call act unguarded if the store does not answer. The default is to
-	// refuse it: UNAVAILABLE.
+	// FailOpen lets a call act unguarded if idemd, or the key's home region, does not answer: it
+	// cannot be reached, or was asked and has said nothing for half a second and half of the
+	// caller's time. One that refuses, for whatever reason, or that only answers too late for this
+	// caller's deadline, opens nothing. The default is to refuse the call: UNAVAILABLE.
 	FailOpen bool
 	// Detach lets a handler that has begun go on when its caller goes away or its deadline
 	// passes: what it does is recorded, and repeats wait for it or get it. Its context ends

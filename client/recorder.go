@@ -120,9 +120,9 @@ func (e *ending) again(err error) bool {
 }
 
 // isDown reports whether an error of a claim says that the store does not answer. A caller
-// that went away, and a namespace that used up its share, are no such thing.
+// that went away, and a refusal to be sent again later, are no such thing.
 func isDown(err error) bool {
-	return unanswered(err) && !isAny(err, context.Canceled, store.ErrQuota)
+	return isAny(err, store.ErrUnavailable, store.ErrHomeUnreachable, store.ErrInternal, context.DeadlineExceeded)
 }
 
 // unanswered reports whether the store may yet answer, if asked again.

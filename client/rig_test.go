@@ -372,7 +372,7 @@ func refused(t *testing.T, err error, code codes.Code, reason string) *status.St
 	if st.Code() != code || got != reason || domain != "idemd" {
 		t.Errorf("got %v with reason %q of %q, want %v %s; %v", st.Code(), got, domain, code, reason, err)
 	}
-	if want := code == codes.Aborted && reason == "KEY_IN_PROGRESS" || code == codes.Unavailable || code == codes.ResourceExhausted; hint != want {
+	if want := code == codes.Aborted && reason == "KEY_IN_PROGRESS" || code == codes.Unavailable || code == codes.ResourceExhausted || reason == "INTERNAL"; hint != want {
 		t.Errorf("RetryInfo is there: %v, want %v", hint, want)
 	}
 	return st

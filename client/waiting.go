@@ -47,11 +47,31 @@ func (x *execution) ask(ctx context.Context, wait time.Duration) (answer store.C
 	req := x.request
 	req.Wait = min(wait, x.longestWait(limit))
 	sent = time.Now()
+	x.quiet.asked(sent.Add(req.Wait))
+	if x.failOpen && wait == 0 {
+		defer x.quiet.orGiveUp(timeToAct(ctx), cancel).Stop()
+	}
 	answer, err = x.store.Claim(asking, req)
+	x.quiet.answered(err)
 	if err != nil && ctx.Err() == nil && isContextError(err) {
-		err = &store.Error{Sentinel: store.ErrUnavailable, Detail: fmt.Sprintf("no answer to the claim within %v", limit), Cause: err}
+		err = x.unanswered(ctx, wait, time.Since(sent))
 	}
 	return answer, sent, err
+}
+
+// unanswered is the error of a claim that was given up. With FailOpen, that no answer came in
+// the caller's time is no sign that the store is down: only that nothing came at all is one.
+func (x *execution) unanswered(ctx context.Context, wait, within time.Duration) error {
+	if x.failOpen && wait == 0 {
+		if x.quiet.left() > 0 {
+			return context.DeadlineExceeded
+		}
+		x.quiet.probe(ctx, x.store, x.request.Key)
+	}
+	return &store.Error{
+		Sentinel: store.ErrUnavailable, Cause: context.DeadlineExceeded,
+		Detail: fmt.Sprintf("no answer to the claim within %v", within.Round(time.Millisecond)),
+	}
 }
 
 // longestWait leaves the answer to a claim that waited in vain time to come back from a
@@ -62,7 +82,7 @@ func (x *execution) longestWait(limit time.Duration) time.Duration {
 }
 
 // limit is how long the claim may take: no longer than leaves a caller with a deadline time
-// to be told or, if the store does not answer, to act without a guard.
+// to be told or, after a wait, to ask once more and to act without a guard.
 func (x *execution) limit(ctx context.Context, wait time.Duration) time.Duration {
 	limit := x.patience + wait
 	deadline, ok := ctx.Deadline()
@@ -70,8 +90,18 @@ func (x *execution) limit(ctx context.Context, wait time.Duration) time.Duration
 		return limit
 	}
 	left := time.Until(deadline)
-	if x.failOpen {
+	if x.failOpen && wait > 0 {
 		return min(limit, left/2)
 	}
 	return min(limit, left-min(left/10, 100*time.Millisecond))
+}
+
+// timeToAct is when a caller that may act without a guard begins to, if the store is silent:
+// half of its time is for acting.
+func timeToAct(ctx context.Context) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return claimTimeout
+	}
+	return time.Until(deadline) / 2
 }
