@@ -96,14 +96,18 @@ func (p *peer) shows(ctx context.Context, known store.PeerStore) (store.PeerStor
 	return shownIn(m), err
 }
 
-// word is what is to be known of the region's store: what all know already who could be asked,
-// or else a later acceptance than any of them knows.
+// word is what is to be known of the region's store: what all know already, or else a later
+// acceptance than any of them knows who could be asked. Who could not may know of another store that
+// was accepted since: then this one must forget.
 func (r *Region) word(req store.AcceptStoreRequest, shown store.PeerStore) store.PeerStore {
 	known := r.member().Peers[req.Region]
 	agreed, last := known.StoreID == req.StoreID, max(known.Number, shown.Number)
 	for p := range r.others() {
+		if p.name == req.Region {
+			continue
+		}
 		theirs := p.knowsOf(req.Region)
-		agreed = agreed && (theirs.StoreID == req.StoreID || known.Supersedes(theirs))
+		agreed = agreed && theirs.StoreID != "" && (theirs.StoreID == req.StoreID || known.Supersedes(theirs))
 		last = max(last, theirs.Number)
 	}
 	if agreed {

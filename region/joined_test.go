@@ -2,6 +2,7 @@ package region
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,6 +17,11 @@ import (
 // before it has heard all the others.
 func (s *site) restores() {
 	s.stop()
+	for _, other := range s.world.sites {
+		if other != s && other.server != nil {
+			other.events.wait(s.world, s.name, false)
+		}
+	}
 	s.changeMembership(func(m *store.Membership) { m.Joined = false })
 	s.start()
 }
@@ -152,6 +158,61 @@ func TestPlacementsThatDoNotFollowOneAnotherAreDisputed(t *testing.T) {
 		}
 		w.join()
 		w.eventually("nothing is disputed", func() bool { return w.eu().region.atlas.Load().byName["default"].dispute == "" })
+		w.stop()
+	})
+}
+
+// A store that was replaced is accepted again while a region cannot be asked that knows of the one in
+// between, and the one that is asked does not: it was restored. The store forgets nevertheless.
+func TestAStoreIsAcceptedAgainWhereNotAllAreAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, `"*": fixed eu`, "eu", "us", "ap")
+		former, backup := w.eu().store, w.us().region.member().Clone()
+		w.eu().loseStore()
+		replacement := w.eu().accepts()
+		claim := w.newIntent("order-2")
+		answer, err := w.eu().router.Claim(t.Context(), claim)
+		if err != nil || answer.Granted == nil {
+			t.Fatalf("%+v, %v", answer, err)
+		}
+		if _, err := w.eu().router.Complete(t.Context(), store.CompleteRequest{Key: claim.Key, AttemptID: "a", Fence: answer.Granted.Fence, Outcome: &store.Outcome{}}); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range w.sites {
+			s.stop()
+		}
+		w.us().changeMembership(func(m *store.Membership) { *m, m.Joined = backup, false })
+		w.eu().store = former
+		w.us().start()
+		w.eu().start()
+		w.us().events.wait(t, "eu", true)
+		w.eu().events.wait(t, "us", true)
+		accept := store.AcceptStoreRequest{Region: "eu", StoreID: storeID(t, former), Reason: "the other disk is gone, this one is back"}
+		if err := w.us().region.AcceptStore(t.Context(), accept); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "ap") {
+			t.Errorf("accepted, and ap does not know it: %v", err)
+		}
+		again := func() {
+			t.Helper()
+			time.Sleep(startTime)
+			claim.AttemptID = "b"
+			for _, s := range []*site{w.eu(), w.us()} {
+				if answer, err := s.router.Claim(t.Context(), claim); err == nil {
+					t.Errorf("%s: a key that was completed: %+v", s.name, answer)
+				}
+			}
+		}
+		again()
+		w.ap().start()
+		w.us().events.wait(t, "ap", true)
+		if err := w.us().region.AcceptStore(t.Context(), accept); err != nil {
+			t.Errorf("once more, with ap: %v", err)
+		}
+		w.join()
+		again()
+		ns, err := former.GetNamespace(t.Context(), store.DefaultNamespace)
+		if err != nil || ns.RecoveryFloor.IsZero() || former == replacement {
+			t.Errorf("it has not forgotten: %+v, %v", ns, err)
+		}
 		w.stop()
 	})
 }
