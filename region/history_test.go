@@ -193,6 +193,21 @@ func (s *site) beginRecovery() {
 	}
 }
 
+// It may be told by a mover of where it lives before it hears that.
+func TestARestoredStoreKnowsNothingOfWhatAMoverTellsItOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, `"*": fixed us`, "eu", "us")
+		w.us().createPay(time.Minute)
+		w.eventually("eu knows where it lives", func() bool { return w.eu().pay().Placement.Epoch == 1 })
+		next := store.Placement{Epoch: 2, Revision: 9, Rule: "fixed eu", Move: store.Move{To: "us", Phase: store.MoveFrozen}}
+		if _, err := (&movedStore{w.eu().store, w.eu().region}).PlaceNamespace(t.Context(), "pay", next); err != nil {
+			t.Fatal(err)
+		}
+		w.knowsNothing()
+		w.stop()
+	})
+}
+
 // A namespace that the backup lacked is created again in the restored store. It was moved there
 // since: nothing is known of it either.
 func TestARestoredStoreKnowsNothingOfWhatItLacks(t *testing.T) {

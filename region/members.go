@@ -221,7 +221,8 @@ func (r *Region) keepJoining() {
 }
 
 // join makes the store a home if nothing is missing. It has then heard the placements that all
-// regions know, and, if it is in the place of another, refuses what that one may have known.
+// regions know, and, if it is in the place of another, refuses what that one may have known. One
+// that was restored refuses what may have been done elsewhere until now.
 func (r *Region) join(ctx context.Context) error {
 	r.joining.Lock()
 	defer r.joining.Unlock()
@@ -231,12 +232,16 @@ func (r *Region) join(ctx context.Context) error {
 	if err := r.hearAll(ctx); err != nil {
 		return err
 	}
+	var err error
 	if last := r.acceptance(); last.Number > r.member().Accepted.Number {
-		if err := r.forget(ctx, last); err != nil {
-			return err
-		}
+		err = r.forget(ctx, last)
+	} else {
+		err = r.raiseFloors(ctx)
 	}
-	err := r.changeMembership(ctx, func(m store.Membership) (store.Membership, error) {
+	if err != nil {
+		return err
+	}
+	err = r.changeMembership(ctx, func(m store.Membership) (store.Membership, error) {
 		m.Joined = r.missingToJoin() == "" && r.acceptance().Number <= m.Accepted.Number
 		return m, nil
 	})
@@ -249,7 +254,7 @@ func (r *Region) join(ctx context.Context) error {
 // forget has the store refuse what the one may have known that was the region's before it was
 // accepted, and notes that it does.
 func (r *Region) forget(ctx context.Context, accepted store.Acceptance) error {
-	begun, err := r.config.Store.BeginRecovery(ctx, store.BeginRecoveryRequest{CompleteUntil: time.Unix(0, 0), Actor: accepted.Actor, Reason: accepted.Reason}) // it knew no key ever
+	begun, err := r.config.Store.BeginRecovery(ctx, store.BeginRecoveryRequest{CompleteUntil: store.KnowsNothing, Actor: accepted.Actor, Reason: accepted.Reason})
 	if err == nil {
 		err = sleep(ctx, begun.InForce.Sub(begun.Now))
 	}
@@ -262,6 +267,30 @@ func (r *Region) forget(ctx context.Context, accepted store.Acceptance) error {
 		}
 		return m, nil
 	})
+}
+
+// raiseFloors has what a store that recovers may have forgotten go up to now: until it joins, keys may
+// be used elsewhere by a placement that is forgotten too.
+func (r *Region) raiseFloors(ctx context.Context) error {
+	list, err := r.config.Store.ListNamespaces(ctx)
+	if err != nil {
+		return err
+	}
+	var longest time.Duration
+	for _, ns := range list {
+		step, recovers := ns.Recovering()
+		if !recovers {
+			continue
+		}
+		begun, err := r.config.Store.BeginRecovery(ctx, store.BeginRecoveryRequest{
+			Namespace: ns.Name, CompleteUntil: step.CompleteUntil, Actor: step.Actor, Reason: step.Reason,
+		})
+		if err != nil {
+			return err
+		}
+		longest = max(longest, begun.InForce.Sub(begun.Now))
+	}
+	return sleep(ctx, longest)
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -124,6 +124,9 @@ func (s *movedStore) PlaceNamespace(ctx context.Context, namespace string, p sto
 		return store.Placed{}, &store.Error{Sentinel: store.ErrUnavailable, Detail: fmt.Sprintf(
 			"region %q has records of namespace %q of its own, from before it was one of these regions; they would be forgotten: serve it with an empty store", s.region.config.Name, namespace)}
 	}
+	if err := s.region.noteMissed(ctx, own, p); err != nil {
+		return store.Placed{}, err
+	}
 	placed, err := s.Backend.PlaceNamespace(ctx, namespace, p)
 	if err != nil {
 		return store.Placed{}, err
