@@ -13,7 +13,6 @@ import (
 // TestNothingIsAnsweredThatAFailoverCanLose: a commit that no synchronous standby has can be
 // read all the same. What follows from it is not answered before a standby has it.
 func TestNothingIsAnsweredThatAFailoverCanLose(t *testing.T) {
-	t.Parallel()
 	server := pgtest.New(t, pgtest.Durable)
 	dsn := server.NewDatabase(t)
 	const waitsForNone = "&options=-c%20synchronous_commit%3Dlocal"

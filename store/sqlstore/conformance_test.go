@@ -9,7 +9,6 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	t.Parallel()
 	storetest.Run(t, storetest.Sample(t, 8*brief(3), sqltest.Factory))
 }
 

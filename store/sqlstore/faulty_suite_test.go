@@ -174,7 +174,6 @@ func TestConformanceUnderFaults(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: it asks one thing after the other, for long; 'make test' plays it")
 	}
-	t.Parallel()
 	var total atomic.Int64
 	storetest.Run(t, storetest.Sample(t, 40, inBadWeather(&total)))
 	if total.Load() < 20 {
