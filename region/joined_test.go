@@ -11,6 +11,7 @@ import (
 	pb "github.com/idemd/idemd/proto/idemd/v1"
 	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/storepb"
+	"github.com/idemd/idemd/store/storetest"
 )
 
 // restores stops the region and starts it again as one whose store was restored: it is not joined
@@ -212,6 +213,65 @@ func TestAStoreIsAcceptedAgainWhereNotAllAreAsked(t *testing.T) {
 		ns, err := former.GetNamespace(t.Context(), store.DefaultNamespace)
 		if err != nil || ns.RecoveryFloor.IsZero() || former == replacement {
 			t.Errorf("it has not forgotten: %+v, %v", ns, err)
+		}
+		w.stop()
+	})
+}
+
+// Two stores were restored, of which one knows nothing of a move to the other: what was done there
+// while the first had not joined is forgotten by both. So what a store may have forgotten goes up to
+// when it has joined.
+func TestAStoreMayHaveForgottenWhatWasDoneUntilItJoined(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, `"*": fixed eu`, "eu", "us")
+		w.us().stop()
+		w.eu().events.wait(t, "us", false)
+		began := w.clock.Wall().Add(-time.Second)
+		if _, err := w.eu().router.BeginRecovery(t.Context(), store.BeginRecoveryRequest{CompleteUntil: began, Actor: "omar", Reason: "restored"}); err != nil {
+			t.Fatal(err)
+		}
+		meanwhile := w.newIntent("order-1") // completed at us, which forgets it
+		w.clock.Advance(time.Hour)
+		w.us().start()
+		w.join()
+		for _, s := range w.sites {
+			if answer, err := s.router.Claim(t.Context(), meanwhile); !errors.Is(err, store.ErrUnknownHistory) {
+				t.Errorf("%s: %+v, %v; want UNKNOWN_HISTORY", s.name, answer, err)
+			}
+		}
+		ns, err := w.eu().store.GetNamespace(t.Context(), store.DefaultNamespace)
+		if err != nil || len(ns.Recovery) != 1 || !ns.Recovery[0].CompleteUntil.Equal(began) || ns.Recovery[0].Reason != "restored" || !ns.RecoveryFloor.Equal(ns.Recovery[0].Floor) {
+			t.Errorf("what is said of it: %+v, %v", ns, err)
+		}
+		floor := ns.RecoveryFloor
+		w.eu().stop()
+		w.clock.Advance(time.Hour)
+		w.eu().start()
+		w.join()
+		if ns, err = w.eu().store.GetNamespace(t.Context(), store.DefaultNamespace); err != nil || !ns.RecoveryFloor.Equal(floor) {
+			t.Errorf("after a restart the floor is %v, and was %v; %v", ns.RecoveryFloor, floor, err)
+		}
+		w.stop()
+	})
+}
+
+// As long as a store has not joined, what it may have forgotten is still growing, and no floor is
+// lifted.
+func TestNoFloorIsLiftedBeforeTheStoreHasJoined(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, `"*": fixed eu`, "eu", "us")
+		w.us().stop()
+		w.eu().events.wait(t, "us", false)
+		if _, err := w.eu().router.BeginRecovery(t.Context(), store.BeginRecoveryRequest{CompleteUntil: storetest.Start, Reason: "restored"}); err != nil {
+			t.Fatal(err)
+		}
+		lift := store.LiftRecoveryRequest{Namespace: store.DefaultNamespace, Reason: "settled"}
+		_, err := w.eu().router.LiftRecovery(t.Context(), lift)
+		refuses(t, err, store.ErrUnavailable, "is home to no keys yet")
+		w.us().start()
+		w.join()
+		if _, err := w.eu().router.LiftRecovery(t.Context(), lift); err != nil {
+			t.Error(err)
 		}
 		w.stop()
 	})

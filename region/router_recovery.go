@@ -29,8 +29,12 @@ func (r *Router) BeginRecovery(ctx context.Context, req store.BeginRecoveryReque
 	return begun, nil
 }
 
-// LiftRecovery implements [store.Recovery], in this region's store.
+// LiftRecovery implements [store.Recovery], in this region's store. The floor of one that has not
+// joined goes up when it does.
 func (r *Router) LiftRecovery(ctx context.Context, req store.LiftRecoveryRequest) (store.Namespace, error) {
+	if err := r.region.atHome(); err != nil {
+		return store.Namespace{}, err
+	}
 	ns, err := r.local.LiftRecovery(ctx, req)
 	if err != nil {
 		return ns, err

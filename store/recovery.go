@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -133,6 +134,19 @@ func (n Namespace) LiftRecovery(req LiftRecoveryRequest, now time.Time) Namespac
 	step := RecoveryStep{At: now, Kind: RecoveryLifted, Floor: *floor, Actor: req.Actor, Reason: req.Reason}
 	*floor = time.Time{}
 	return n.withStep(step)
+}
+
+// Recovering is the step by which the recovery floor stands that has not been lifted.
+func (n *Namespace) Recovering() (RecoveryStep, bool) {
+	if n.RecoveryFloor.IsZero() {
+		return RecoveryStep{}, false
+	}
+	for _, step := range slices.Backward(n.unsettled()) {
+		if step.Kind == RecoveryBegun {
+			return step, true
+		}
+	}
+	return RecoveryStep{}, false
 }
 
 func (n Namespace) withStep(step RecoveryStep) Namespace {
