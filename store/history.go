@@ -22,17 +22,25 @@ func (n Namespace) TakeHistory(revision int64, from Namespace) (Namespace, error
 		return n, nil
 	}
 	for _, step := range from.unsettled() {
-		if !slices.ContainsFunc(n.Recovery, step.is) {
+		if step.Kind == RecoveryBegun && !slices.ContainsFunc(n.Recovery, step.is) {
 			n = n.withStep(step)
 		}
 	}
 	return n, nil
 }
 
-// unsettled are the steps since the last lift: those that tell what the standing floor is for.
+// ForgotAll reports whether a floor stands before which nothing is known, whatever backup there was.
+func (n *Namespace) ForgotAll() bool {
+	return !n.RecoveryFloor.IsZero() && slices.ContainsFunc(n.unsettled(), func(step RecoveryStep) bool {
+		return step.Kind == RecoveryBegun && step.CompleteUntil.Equal(KnowsNothing)
+	})
+}
+
+// unsettled are the steps since the last lift: those that tell what the standing floor is for. What
+// lifted one that still stands was about namespaces to come.
 func (n *Namespace) unsettled() []RecoveryStep {
 	for i := len(n.Recovery) - 1; i >= 0; i-- {
-		if n.Recovery[i].Kind == RecoveryLifted {
+		if step := n.Recovery[i]; step.Kind == RecoveryLifted && !step.Floor.Equal(n.RecoveryFloor) {
 			return n.Recovery[i+1:]
 		}
 	}
