@@ -17,12 +17,15 @@ import (
 	"github.com/idemd/idemd/store"
 )
 
+// getMetrics is what stands for the method where that is not one of gRPC.
+const getMetrics = "GET /metrics"
+
 // newAdminHTTP is the server of the admin listener. It has /metrics and /healthz, and
 // nothing else: no profiles, no variables. A slow reader or writer is cut off. Health is for
 // anybody, metrics are for operators.
 func newAdminHTTP(h *health, registry Registry, c *calls) *http.Server {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", c.operatorsOnly(promhttp.HandlerFor(registry, promhttp.HandlerOpts{
+	mux.Handle(getMetrics, c.operatorsOnly(promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		MaxRequestsInFlight: 4,
 		Timeout:             10 * time.Second,
 	})))
@@ -48,8 +51,10 @@ func (c *calls) operatorsOnly(next http.Handler) http.Handler {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx := r.Context()
 		principal, err := c.identity.Authenticate(c.credentialsOfHTTP(r))
 		if err == nil {
+			ctx = identity.NewContext(ctx, principal)
 			err = c.identity.Authorizer().AuthorizeAll(string(principal), identity.Operator)
 		}
 		if err == nil {
@@ -62,7 +67,7 @@ func (c *calls) operatorsOnly(next http.Handler) http.Handler {
 			code = http.StatusUnauthorized
 			w.Header().Set("WWW-Authenticate", "Bearer")
 		}
-		c.refused(r.Context(), nil, "GET /metrics", statusOf(err), err)
+		c.refused(ctx, nil, getMetrics, statusOf(err), err)
 		http.Error(w, err.Error(), code)
 	})
 }

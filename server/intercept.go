@@ -30,7 +30,7 @@ import (
 // Nothing is prepared for a line that is not written: calls that were answered are logged
 // at debug, refusals at info, and what an operator should look at at warn and error. While
 // the store is away every call is refused, and so may be those of somebody who is not known:
-// of those one line a second for each method is written.
+// of those one line a second for each method and code is written.
 type calls struct {
 	logger   *slog.Logger
 	metrics  *Metrics
@@ -134,6 +134,12 @@ func statusOf(err error) *status.Status {
 	return storepb.ToStatus(err)
 }
 
+// ownStatus reports whether a handler's error is a status that it made itself, and no store's.
+func ownStatus(err error) bool {
+	_, own := err.(interface{ GRPCStatus() *status.Status })
+	return own
+}
+
 // panicked turns a panic into an error that says nothing to the caller.
 func (c *calls) panicked(ctx context.Context, p any) error {
 	c.metrics.panics.Inc()
@@ -178,14 +184,16 @@ func (c *calls) refused(ctx context.Context, req any, method string, st *status.
 		return
 	}
 	held := 0
-	if st.Code() == codes.Unavailable || st.Code() == codes.Unauthenticated {
+	if kind, limited := c.kindOf(ctx, method, st.Code()); limited {
 		var ok bool
-		if held, ok = c.often.pass(st.Code().String()+method, time.Now()); !ok {
+		if held, ok = c.often.pass(kind, time.Now()); !ok {
 			return
 		}
 	}
-	attrs := append(about(ctx, req, method),
-		slog.String("code", rpccode.Code(st.Code()).String()), slog.String("reason", storepb.ReasonName(storepb.Reason(err))))
+	attrs := append(about(ctx, req, method), slog.String("code", rpccode.Code(st.Code()).String()))
+	if !ownStatus(err) {
+		attrs = append(attrs, slog.String("reason", storepb.ReasonName(storepb.Reason(err))))
+	}
 	if cause := causeOf(err); cause != nil {
 		attrs = append(attrs, slog.String("cause", cause.Error()))
 	}
@@ -193,6 +201,16 @@ func (c *calls) refused(ctx context.Context, req any, method string, st *status.
 		attrs = append(attrs, slog.Int("more_not_logged", held))
 	}
 	c.logger.LogAttrs(ctx, level, "call refused", attrs...)
+}
+
+// kindOf says of which kind of line a refusal is, and whether of that kind only so many are written:
+// those that many calls may cause of which it is not known who makes them, or who has no hand in it.
+func (c *calls) kindOf(ctx context.Context, method string, code codes.Code) (kind string, limited bool) {
+	if _, served := rules[method]; !served && method != getMetrics {
+		return code.String() + " unknown", true // there are any number of them
+	}
+	limited = code == codes.Unavailable || code == codes.Unauthenticated || c.identity.Identifies() && principalOf(ctx) == ""
+	return code.String() + " " + method, limited
 }
 
 func levelOf(code codes.Code) slog.Level {
@@ -214,16 +232,19 @@ func causeOf(err error) error {
 	if errors.As(err, &refused) {
 		return refused.Cause
 	}
-	if storepb.Reason(err) == pb.ErrorReason_ERROR_REASON_INTERNAL {
+	if !ownStatus(err) && storepb.Reason(err) == pb.ErrorReason_ERROR_REASON_INTERNAL {
 		return err
 	}
 	return nil
 }
 
+// maxMethodBytes is how much of a method's name is logged: anybody may ask for one of any length.
+const maxMethodBytes = 100
+
 // about says which call a line is about.
 func about(ctx context.Context, req any, method string) []slog.Attr {
 	attrs := make([]slog.Attr, 0, 9)
-	attrs = append(attrs, slog.String("method", method), slog.Duration("duration", heldUntil(ctx, time.Now())))
+	attrs = append(attrs, slog.String("method", method[:min(len(method), maxMethodBytes)]), slog.Duration("duration", heldUntil(ctx, time.Now())))
 	if principal, ok := identity.FromContext(ctx); ok {
 		attrs = append(attrs, slog.String("principal", string(principal)))
 	}

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// quietFor is how often at most a method's refusals for want of the store are logged: when the
-// store is away that is every call.
+// quietFor is how long nothing more is logged of a kind of refusals of which there may be any number:
+// when the store is away that is every call.
 const quietFor = time.Second
 
 // quiet lets one line of a kind through in a while, and counts those it holds back.

@@ -72,7 +72,8 @@ func (s *requestStream) RecvMsg(m any) error {
 // is refused as invalid; gRPC by itself would say INTERNAL, which asks for a repeat.
 func (c *calls) read(ctx context.Context, op operation, m any, receive func(any) error) error {
 	method, _ := grpc.Method(ctx)
-	if _, _, err := c.authenticate(ctx, method); err != nil {
+	ctx, _, err := c.authenticate(ctx, method)
+	if err != nil {
 		return c.unread(ctx, op, err)
 	}
 	conn := connectionOf(ctx)
