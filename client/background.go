@@ -116,7 +116,7 @@ func backgroundPause(try int, err error) time.Duration {
 
 // persist sends until it is answered, ctx ends or again says that sending again is of no
 // use. failed is the error it was answered with before; nil if it was not sent.
-func persist(ctx context.Context, failed error, again func(error) bool, send func(context.Context) error) error {
+func persist(ctx context.Context, failed error, again func(error) bool, pause func(context.Context, time.Duration) bool, send func(context.Context) error) error {
 	for try := 1; ; try++ {
 		if failed != nil && (!again(failed) || !pause(ctx, backgroundPause(try, failed))) {
 			return failed

@@ -39,6 +39,11 @@ func (x *execution) claim(ctx context.Context) (acting context.Context, replay *
 		// store is down. One that need not wait tells.
 		answer, sent, err = x.ask(ctx, 0)
 	}
+	if g := answer.Granted; err == nil && g != nil && g.Unsettled {
+		if p := pendingWith(x.store, x.request.Key); p != nil {
+			answer, err = x.finish(ctx, answer, sent, p)
+		}
+	}
 	x.notifyClaim(ctx, answer, err)
 	switch {
 	case err != nil:
@@ -80,7 +85,7 @@ func (x *execution) giveBack(ctx context.Context, failed error) {
 	releases.run(0, func() {
 		ctx, cancel := context.WithTimeout(onItsOwn(ctx), lease)
 		defer cancel()
-		_ = persist(ctx, failed, mayBeGranted, x.release) // if it fails the key lapses
+		_ = persist(ctx, failed, mayBeGranted, pause, x.release) // if it fails the key lapses
 	})
 }
 

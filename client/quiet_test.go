@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,7 +21,7 @@ import (
 // distantStore is one whose answers to what is asked take a while to come.
 type distantStore struct {
 	*faultyStore
-	away time.Duration
+	away atomic.Int64 // a duration
 }
 
 func (s *distantStore) Claim(ctx context.Context, req store.ClaimRequest) (store.ClaimAnswer, error) {
@@ -33,7 +34,7 @@ func (s *distantStore) Lookup(ctx context.Context, req store.LookupRequest) (sto
 
 func fromAfar[A any](ctx context.Context, s *distantStore, ask func() (A, error)) (answer A, err error) {
 	select {
-	case <-time.After(s.away):
+	case <-time.After(time.Duration(s.away.Load())):
 		return ask()
 	case <-ctx.Done():
 		return answer, ctx.Err()
@@ -49,7 +50,8 @@ type farGuard struct {
 }
 
 func newFarGuard(t *testing.T, away time.Duration) *farGuard {
-	g := &farGuard{distantStore: &distantStore{newStore(t), away}, acted: map[string]int{}}
+	g := &farGuard{distantStore: &distantStore{faultyStore: newStore(t)}, acted: map[string]int{}}
+	g.away.Store(int64(away))
 	g.guard = client.NewGuard(g.distantStore, client.NoOwner(), client.Method(chargeMethod, client.Policy{FailOpen: true}), client.OnEvent(g.events.add))
 	return g
 }
@@ -67,14 +69,15 @@ func (g *farGuard) call(t *testing.T, key string, deadline time.Duration) error 
 
 // A store that is farther away than half of a caller's deadline is not down: nothing acts twice.
 func TestFailOpenFarAway(t *testing.T) {
+	const away = 160 * time.Millisecond
 	for _, deadline := range []time.Duration{300 * time.Millisecond, 150 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
-			g := newFarGuard(t, 160*time.Millisecond)
+			g := newFarGuard(t, away)
 			for i := range 64 {
 				key := fmt.Sprint("key-", i)
 				for range 2 {
 					err := g.call(t, key, deadline)
-					if short := deadline < g.away; short && status.Code(err) != codes.DeadlineExceeded || !short && err != nil {
+					if short := deadline < away; short && status.Code(err) != codes.DeadlineExceeded || !short && err != nil {
 						t.Errorf("%s: %v", key, err)
 					}
 					time.Sleep(time.Second)
@@ -104,7 +107,7 @@ func TestFailOpenWhileSilent(t *testing.T) {
 				t.Errorf("call %d: %v", key, err)
 			}
 		}
-		g.away = 160 * time.Millisecond
+		g.away.Store(int64(160 * time.Millisecond))
 		_ = g.call(t, "back", deadline)
 		time.Sleep(10 * time.Second)
 		g.events.take()

@@ -94,14 +94,23 @@ func (x *execution) settleLater(ctx context.Context, end ending) { x.recordLater
 func (x *execution) recordLater(ctx context.Context, end ending, failed error) {
 	x.lease.lose(nil)
 	end.fit()
+	p := pendingOf(x.store, x.request.Key, &end)
 	recording := func() {
 		defer x.lease.stop()
+		defer p.forget()
 		ctx, cancel := context.WithTimeout(onItsOwn(ctx), recordFor)
 		defer cancel()
-		err := persist(ctx, failed, end.again, func(ctx context.Context) error { return x.send(ctx, &end) })
+		err := persist(ctx, failed, end.again, p.pause, func(ctx context.Context) error { return x.send(ctx, &end) })
+		if err == nil {
+			answeredBy(x.store)
+		}
+		if p.recorded(err) {
+			err = nil
+		}
 		x.recorded(end, err)
 	}
 	if !end.room().run(end.size(), recording) {
+		p.forget()
 		x.lease.stop()
 		x.tell(EventRecordingFailed, errTooMuchToRecord)
 	}

@@ -53,6 +53,9 @@ func (x *execution) ask(ctx context.Context, wait time.Duration) (answer store.C
 	}
 	answer, err = x.store.Claim(asking, req)
 	x.quiet.answered(err)
+	if err == nil {
+		answeredBy(x.store)
+	}
 	if err != nil && ctx.Err() == nil && isContextError(err) {
 		err = x.unanswered(ctx, wait, time.Since(sent))
 	}
