@@ -6,7 +6,7 @@ BUF           := go run github.com/bufbuild/buf/cmd/buf@v1.75.0
 GOLANGCI_LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOVULNCHECK   := go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
-FUZZTIME ?= 20s
+FUZZTIME ?= 12s
 
 # Tests that wait more than they work. Begun first, they leave the processor to the others.
 SLOW_FIRST := ./store/sqlstore ./region/regiontest
@@ -37,7 +37,7 @@ race: postgres ## Run the tests under the race detector, the heavy ones shortene
 	go test -race -short $(SLOW_FIRST) ./...
 
 .PHONY: fuzz
-fuzz: ## Run each fuzz target for FUZZTIME (20s), two at once
+fuzz: ## Run each fuzz target for FUZZTIME (12s), two at once
 	.ci/fuzz $(FUZZTIME)
 
 .PHONY: seeded
