@@ -56,6 +56,25 @@ func (g *Guard) ServerOptions() []grpc.ServerOption {
 	}
 }
 
+// Ready reports whether guarded calls can be carried out now, for a readiness probe: the guard is set
+// up, idemd answers and takes this server's credentials, and the namespace exists. Among regions it
+// asks the home of one key. It costs a lookup, and errors are those of [store.Store]. Where methods
+// fail open or are only observed, idemd's absence is no reason to take no calls.
+func (g *Guard) Ready(ctx context.Context) error {
+	if g.wrong != nil {
+		return g.wrong
+	}
+	key := store.Key{Namespace: g.options.namespace, Scope: "idemd-ready", ID: "idemd-ready"}
+	if !g.options.noOwner {
+		key.Entity = "idemd-ready"
+	}
+	_, err := g.store.Lookup(withoutMetadata(ctx), store.LookupRequest{Key: key})
+	if errors.Is(err, store.ErrKeyNotFound) {
+		return nil
+	}
+	return err
+}
+
 // StreamServerInterceptor refuses calls of streaming methods that are declared as guarded:
 // they cannot be, and must not run as if they were.
 func (g *Guard) StreamServerInterceptor() grpc.StreamServerInterceptor {
