@@ -84,7 +84,9 @@ func testPastRetentions(t *testing.T, told bool) {
 	}
 	w.ap().start()
 	w.join()
-	w.eventually("all serve", func() bool { return w.eu().region.atHome() == nil && w.us().region.atHome() == nil && w.ap().region.atHome() == nil })
+	w.eventually("all serve", func() bool {
+		return w.eu().region.atHome() == nil && w.us().region.atHome() == nil && w.ap().region.atHome() == nil
+	})
 	w.ap().createPay(time.Hour)
 	if got, want := w.ap().pay().PastRetentions, w.us().pay().PastRetentions; told && (len(got) != 1 || got[0] != want[0]) {
 		t.Errorf("created with the past retentions %v, the others have %v", got, want)

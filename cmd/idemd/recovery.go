@@ -146,21 +146,35 @@ func recoveryText(p *page, ns *idemdv1.Namespace) {
 
 func recoveryFields(p *page, ns *idemdv1.Namespace) {
 	p.when("recovery floor", ns.GetRecoveryFloor())
+	if forgotAll(ns) {
+		p.field("known before it", fmt.Sprintf("nothing, whatever the backup has: settle all that retention covers (%v) before the floor", span(ns.GetRetention().AsDuration())))
+	}
 	p.when("floor for new ones", ns.GetFloorForNew())
 	for _, step := range ns.GetRecovery() {
 		text := fmt.Sprintf("%s at %s by %s: %s", word(step.GetKind(), "RECOVERY_KIND_"), formatTime(step.GetAt()), shown(step.GetActor()), shown(step.GetReason()))
-		if step.GetCompleteUntil() != nil {
+		switch until := step.GetCompleteUntil(); {
+		case until == nil:
+		case until.AsTime().Equal(store.KnowsNothing):
+			text += " (no key is known from before)"
+		default:
 			text += " (complete until " + formatTime(step.GetCompleteUntil()) + ")"
 		}
 		p.field("recovery", text)
 	}
 }
 
+// forgotAll reports whether a floor stands before which nothing is known.
+func forgotAll(m *idemdv1.Namespace) bool {
+	ns, err := storepb.NamespaceAnswerFromProto(m)
+	return err != nil || ns.ForgotAll()
+}
+
 type recoveryLiftCmd struct {
 	remoteFlags
 	auditFlags
-	Namespace string `env:"-" xor:"whose" required:"" help:"Namespace."`
-	ForNew    bool   `env:"-" xor:"whose" required:"" help:"Lift the floor that namespaces created from now on begin with."`
+	NothingKnown bool   `env:"-" help:"Confirm that all is settled, where nothing is known from before the floor."`
+	Namespace    string `env:"-" xor:"whose" required:"" help:"Namespace."`
+	ForNew       bool   `env:"-" xor:"whose" required:"" help:"Lift the floor that namespaces created from now on begin with."`
 }
 
 // Run is called by kong.
@@ -195,11 +209,15 @@ func (c *recoveryLiftCmd) checkFloor(ctx context.Context, admin idemdv1.AdminSer
 		return err
 	}
 	ns := resp.GetNamespace()
-	if !c.ForNew && ns.GetRecoveryFloor() != nil || c.ForNew && ns.GetFloorForNew() != nil {
-		return nil
-	}
 	if region != "" {
 		what += " in region " + region + ", whose server was asked"
+	}
+	if !c.ForNew && forgotAll(ns) && !c.NothingKnown {
+		return fmt.Errorf("nothing is known %s, from before the floor, whatever the backup has (idemd recovery status), and nothing was done: what is not settled and imported is done twice; "+
+			"if all is that retention covers (%v), say so with --nothing-known", what, span(ns.GetRetention().AsDuration()))
+	}
+	if !c.ForNew && ns.GetRecoveryFloor() != nil || c.ForNew && ns.GetFloorForNew() != nil {
+		return nil
 	}
 	return fmt.Errorf("no recovery floor stands %s: nothing was done; idemd recovery status shows what was", what)
 }
@@ -360,6 +378,9 @@ func (l *importLine) request(namespace string) (store.ImportRequest, error) {
 		req.Fingerprint = store.Fingerprint{Version: l.Fingerprint.Version, Digest: string(l.Fingerprint.Digest)}
 	}
 	if l.CompletedAt != nil {
+		if l.CompletedAt.IsZero() { // which means now, to a server
+			return req, errors.New("completed_at is the year 1, a time that nobody has set; leave it out if it is not known: then retention counts from now")
+		}
 		req.CompletedAt = *l.CompletedAt
 	}
 	said := 0

@@ -63,12 +63,13 @@ func TestBackupToRecovery(t *testing.T) {
 		``,
 		"{\"id\": \"not\xff\", \"nothing\": true}",
 		`{"id": "lost", "outcome": {"body": "charged"}, "fingerprint": {"version": 1, "digest": "YQ=="}}`,
+		`{"id": "unset", "happened": true, "completed_at": "0001-01-01T00:00:00Z"}`,
 	}, "\n")
 	file := filepath.Join(t.TempDir(), "outcomes")
 	if err := os.WriteFile(file, []byte(lines), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, summary := range []string{"imported 3, known as that before 0, not imported 5", "imported 0, known as that before 3, not imported 5"} {
+	for _, summary := range []string{"imported 3, known as that before 0, not imported 6", "imported 0, known as that before 3, not imported 6"} {
 		got := s.run(t, "recovery", "import", "--namespace=default", "--reason=asked the bank", file)
 		if got.code != exitFailed || !strings.Contains(got.stdout, summary) {
 			t.Errorf("import: %s\n%s", got.stdout, got.stderr)
@@ -76,6 +77,7 @@ func TestBackupToRecovery(t *testing.T) {
 		for _, says := range []string{
 			"line 4: the key is known and says something else (completed, ", "line 5: say one of ", `line 6: json: unknown field "outcom"`,
 			"line 8: byte 12 is not UTF-8", "line 9: the key is known and says something else (completed, ",
+			"line 10: completed_at is the year 1",
 			"outcome OK, fingerprint not known: an operator imported it without one)",
 		} {
 			if !strings.Contains(got.stderr, says) {
