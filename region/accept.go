@@ -66,6 +66,8 @@ func (r *Region) answering(ctx context.Context, req store.AcceptStoreRequest) (s
 		return shown, notAnswering(req.Region, err)
 	case shown.StoreID != req.StoreID:
 		return shown, store.Refuse(store.ErrInvalidArgument, fmt.Sprintf("the store that answers as region %q has the id %s, and not %s", req.Region, shown.StoreID, req.StoreID))
+	case shown.StoreID != p.known().StoreID && !req.Again && !r.member().ReplacedAt(req.Region, req.StoreID).IsZero():
+		return shown, store.Refuse(store.ErrInvalidArgument, r.strange(req.Region, req.StoreID).Error()+"; accepted again (--again), it makes the regions forget what was done since")
 	}
 	return shown, nil
 }
@@ -139,7 +141,7 @@ func (r *Region) learnStore(ctx context.Context, region string, told store.PeerS
 	}
 	err := r.changeMembership(ctx, func(m store.Membership) (store.Membership, error) {
 		if known = m.Peers[region]; told.Supersedes(known) { // or another process has learned it
-			m = m.WithPeer(region, told)
+			m = m.WithAccepted(region, told, time.Now())
 		}
 		return m, nil
 	})

@@ -86,22 +86,6 @@ func (r *Region) belong(ctx context.Context) error {
 	})
 }
 
-// stranger is the error of a region with another store than the one that is known.
-type stranger struct{ region, known, shown string }
-
-func (e *stranger) Error() string { return e.fact() + ". " + howToAccept(e.region, e.shown) }
-
-// fact is the error without what to do.
-func (e *stranger) fact() string {
-	return fmt.Sprintf("its store has the id %s, and the one that is known as that of region %q has %s: the region has lost its store, or another server takes itself for it; "+
-		"it is not asked, and not believed", e.shown, e.region, e.known)
-}
-
-func howToAccept(region, id string) string {
-	return fmt.Sprintf("Bring the old store back, or restore a backup of it; if both are lost, accept the new one: idemd region accept %s --store-id %s --reason WHY, at a server of another region. "+
-		"All keys that the old one had are forgotten then, and claims that may be of one are refused with UNKNOWN_HISTORY until an operator lifts the recovery floor", region, id)
-}
-
 // recognise refuses a region that has another store than the one that is known. The first one
 // that is seen is kept, and one that was accepted later than what is known here.
 func (p *peer) recognise(ctx context.Context, shown store.PeerStore) error {
@@ -110,7 +94,7 @@ func (p *peer) recognise(ctx context.Context, shown store.PeerStore) error {
 	}
 	known, err := p.region.learnStore(ctx, p.name, shown)
 	if err == nil && known.StoreID != shown.StoreID {
-		err = &stranger{region: p.name, known: known.StoreID, shown: shown.StoreID}
+		err = p.region.strange(p.name, shown.StoreID)
 	}
 	p.noteShown(shown.StoreID, err)
 	return err
@@ -148,7 +132,7 @@ func (p *peer) noteKnown(ctx context.Context, m *pb.PingResponse) error {
 		knows[k.GetRegion()] = knownFromProto(k)
 	}
 	p.mu.Lock()
-	p.joined, p.knows = m.GetJoined(), knows
+	p.joined, p.knows, p.replaced = m.GetJoined(), knows, timeIn(m.GetAskerReplacedAt())
 	p.mu.Unlock()
 	for region, told := range knows {
 		if told.Number == 0 || r.peers[region] == nil {
@@ -331,7 +315,7 @@ func (r *Region) missingToJoin() string {
 		case knows == "":
 			return fmt.Sprintf("region %q has not come to know it yet", p.name)
 		case knows != id:
-			return fmt.Sprintf("region %q knows the store %s as that of region %q. %s", p.name, knows, r.config.Name, howToAccept(r.config.Name, id))
+			return p.otherThan(id)
 		}
 	}
 	for _, k := range r.atlas.Load().list {

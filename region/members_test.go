@@ -190,10 +190,48 @@ func TestAStoreThatWasReplacedServesNoMore(t *testing.T) {
 		w.eu().events.until(t, "eu is no home", func() bool { return !w.eu().events.joined })
 		w.eu().events.wait(t, "us", true)
 		_, err = w.eu().claim(anyKey, "a")
-		refuses(t, err, store.ErrUnavailable, `region "us" knows the store `+id)
+		refuses(t, err, store.ErrUnavailable, "it was replaced by "+id, "(the disk is gone)", "switch "+storeID(t, old)+" off")
 		if m, err := old.Membership(t.Context()); err != nil || m.Joined {
 			t.Errorf("the old store is still joined: %+v, %v", m, err)
 		}
+		w.stop()
+	})
+}
+
+// What an operator is told of a store that was replaced and is started again: to go back, and no
+// command that would throw the other one away. After a restart of who tells it, too.
+func TestAStoreThatWasReplacedIsNotOffered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, `"*": fixed eu`, "eu", "us")
+		former := w.eu().store
+		w.eu().loseStore()
+		replacement := w.eu().accepts()
+		w.eu().stop()
+		w.us().stop()
+		w.eu().store = former
+		w.us().start()
+		w.eu().start()
+		time.Sleep(time.Minute)
+		for _, s := range w.sites {
+			notice := s.region.Notice()
+			if strings.Contains(notice, "region accept") {
+				t.Errorf("%s offers the store that was replaced: %s", s.name, notice)
+			}
+			for _, want := range []string{"replaced by " + storeID(t, replacement), "omar decided (it is the one we have)", "switch " + storeID(t, former) + " off", "on " + storeID(t, replacement) + " again"} {
+				if strings.Count(notice, want) != 1 {
+					t.Errorf("%s does not say once %q: %s", s.name, want, notice)
+				}
+			}
+		}
+		if shown := w.us().region.Topology().GetRegions()[0].GetOtherStoreTrouble(); !strings.Contains(shown, "was replaced by") {
+			t.Errorf("us shows %q", shown)
+		}
+		accept := store.AcceptStoreRequest{Region: "eu", StoreID: storeID(t, former), Reason: "r"}
+		refuses(t, w.us().region.AcceptStore(t.Context(), accept), store.ErrInvalidArgument, "was replaced by", "--again")
+		w.eu().stop()
+		w.eu().store = replacement
+		w.eu().start()
+		w.join()
 		w.stop()
 	})
 }
@@ -202,7 +240,7 @@ func TestAStoreThatWasReplacedServesNoMore(t *testing.T) {
 func (s *site) accepts() store.Backend {
 	w := s.world
 	w.Helper()
-	accept := store.AcceptStoreRequest{Region: s.name, StoreID: storeID(w, s.store), Actor: "omar", Reason: "it is the one we have"}
+	accept := store.AcceptStoreRequest{Region: s.name, StoreID: storeID(w, s.store), Actor: "omar", Reason: "it is the one we have", Again: true}
 	if err := w.us().region.AcceptStore(w.Context(), accept); err != nil {
 		w.Fatal(err)
 	}

@@ -49,6 +49,7 @@ type peer struct {
 	knows    map[string]store.PeerStore // the stores that it knows, by region
 	met      bool                       // it has been heard since the start, and what it knows of this region's store heeded
 	joined   bool                       // its store is a home
+	replaced time.Time                  // when it was told that another store was accepted in the place of this region's
 }
 
 func newPeer(r *Region, name string, place Place) *peer {

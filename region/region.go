@@ -219,9 +219,11 @@ func (r *Region) Topology() *pb.GetTopologyResponse {
 	m := &pb.GetTopologyResponse{Region: r.config.Name}
 	for _, name := range r.config.Topology.names() {
 		id, joined := r.storeOf(name)
-		m.Regions = append(m.Regions, &pb.Region{
-			Name: name, Address: r.config.Topology.Regions[name].Address, StoreId: id, Joined: joined, OtherStoreId: r.peers[name].otherStore(),
-		})
+		shown := &pb.Region{Name: name, Address: r.config.Topology.Regions[name].Address, StoreId: id, Joined: joined, OtherStoreId: r.peers[name].otherStore()}
+		if shown.OtherStoreId != "" {
+			shown.OtherStoreTrouble = r.strange(name, shown.OtherStoreId).Error()
+		}
+		m.Regions = append(m.Regions, shown)
 	}
 	for _, k := range r.atlas.Load().list {
 		if k.placed() {

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "github.com/idemd/idemd/proto/idemd/v1"
 	"github.com/idemd/idemd/store"
@@ -75,17 +76,18 @@ func (s *service) believed(ctx context.Context, m asking) (*peer, error) {
 	}
 	return nil, &store.Error{
 		Sentinel: store.ErrUnavailable, RetryAfter: time.Second,
-		Detail: fmt.Sprintf("region %q does not believe who asks as region %q: %v", s.region.config.Name, p.name, &stranger{region: p.name, known: known, shown: shown}),
+		Detail: fmt.Sprintf("region %q does not believe who asks as region %q: %v", s.region.config.Name, p.name, s.region.strange(p.name, shown)),
 	}
 }
 
 // Ping implements the PeerService. A region with another store than the one that is known is told
 // which that is, and not heeded.
 func (s *service) Ping(ctx context.Context, m *pb.PingRequest) (*pb.PingResponse, error) {
-	if _, err := s.asker(ctx, m); err != nil {
+	from, err := s.asker(ctx, m)
+	if err != nil {
 		return nil, wire(err)
 	}
-	if from, err := s.believed(ctx, m); err == nil {
+	if _, err := s.believed(ctx, m); err == nil {
 		if err := from.heeded(ctx, knownFromProto(m.GetKnown())); err != nil {
 			return nil, wire(err)
 		}
@@ -94,6 +96,9 @@ func (s *service) Ping(ctx context.Context, m *pb.PingRequest) (*pb.PingResponse
 	resp := &pb.PingResponse{
 		Region: s.region.config.Name, PlacementsDigest: s.region.atlas.Load().digest, Serving: s.region.healthy.Load(),
 		StoreId: own.StoreID, Joined: own.Joined, Accepted: acceptanceToProto(own.Accepted),
+	}
+	if at := own.ReplacedAt(from.name, m.GetFromStoreId()); !at.IsZero() {
+		resp.AskerReplacedAt = timestamppb.New(at)
 	}
 	for name, known := range own.Peers {
 		resp.KnownStores = append(resp.KnownStores, knownToProto(name, known))

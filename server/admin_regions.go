@@ -9,7 +9,7 @@ import (
 
 // AcceptStore implements the AdminService.
 func (s *adminService) AcceptStore(ctx context.Context, m *pb.AcceptStoreRequest) (*pb.AcceptStoreResponse, error) {
-	req := store.AcceptStoreRequest{Region: m.GetRegion(), StoreID: m.GetStoreId(), Actor: actorOf(ctx, m.GetActor()), Reason: m.GetReason()}
+	req := store.AcceptStoreRequest{Region: m.GetRegion(), StoreID: m.GetStoreId(), Actor: actorOf(ctx, m.GetActor()), Reason: m.GetReason(), Again: m.GetAgain()}
 	if err := req.Validate(); err != nil {
 		return nil, err
 	}

@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
+	"slices"
+	"time"
 )
 
 // Membership is what a store knows of itself and of the stores of the other regions. A region
@@ -25,6 +27,20 @@ type Membership struct {
 	Accepted Acceptance `json:"accepted,omitzero"`
 	// Peers are the stores of the other regions, by region.
 	Peers map[string]PeerStore `json:"peers,omitempty"`
+	// Replaced are stores of other regions in whose place another one was accepted, the latest
+	// last, at most MaxReplaced.
+	Replaced []Replaced `json:"replaced,omitempty"`
+}
+
+// MaxReplaced bounds Membership.Replaced. What is not remembered any more passes for a new store.
+const MaxReplaced = 64
+
+// Replaced is a store in whose place another one was accepted. It is not empty, as a new one
+// would be: what was granted by it is known to it, and what was since then is not.
+type Replaced struct {
+	Region  string    `json:"region"`
+	StoreID string    `json:"store_id"`
+	At      time.Time `json:"at"` // when it was heard
 }
 
 // PeerStore is the one store that is believed to be that of another region.
@@ -68,7 +84,13 @@ func NewStoreID() string {
 
 // Equal reports whether both say the same.
 func (m Membership) Equal(o Membership) bool {
-	return m.StoreID == o.StoreID && m.Region == o.Region && m.Joined == o.Joined && m.Accepted == o.Accepted && maps.Equal(m.Peers, o.Peers)
+	return m.StoreID == o.StoreID && m.Region == o.Region && m.Joined == o.Joined && m.Accepted == o.Accepted && maps.Equal(m.Peers, o.Peers) &&
+		slices.EqualFunc(m.Replaced, o.Replaced, Replaced.Equal)
+}
+
+// Equal reports whether both say the same.
+func (r Replaced) Equal(o Replaced) bool {
+	return r.Region == o.Region && r.StoreID == o.StoreID && r.At.Equal(o.At)
 }
 
 // Replace returns next, if old is what is stored.
@@ -84,7 +106,7 @@ func (m Membership) Replace(old, next Membership) (Membership, error) {
 
 // Clone returns one that can be changed.
 func (m Membership) Clone() Membership {
-	m.Peers = maps.Clone(m.Peers)
+	m.Peers, m.Replaced = maps.Clone(m.Peers), slices.Clone(m.Replaced)
 	return m
 }
 
@@ -98,12 +120,39 @@ func (m Membership) WithPeer(region string, peer PeerStore) Membership {
 	return m
 }
 
+// WithAccepted is WithPeer where the store may be in the place of another one, which is remembered.
+func (m Membership) WithAccepted(region string, peer PeerStore, at time.Time) Membership {
+	before := m.Peers[region].StoreID
+	m = m.WithPeer(region, peer)
+	m.Replaced = slices.DeleteFunc(m.Replaced, func(r Replaced) bool {
+		return r.Region == region && (r.StoreID == peer.StoreID || r.StoreID == before)
+	})
+	if before != "" && before != peer.StoreID {
+		m.Replaced = append(m.Replaced, Replaced{region, before, at.UTC().Truncate(time.Microsecond)})
+	}
+	m.Replaced = m.Replaced[max(0, len(m.Replaced)-MaxReplaced):]
+	return m
+}
+
+// ReplacedAt is when another store was accepted in the place of the region's store, as far as is
+// remembered; zero: it was not.
+func (m Membership) ReplacedAt(region, storeID string) time.Time {
+	for _, r := range m.Replaced {
+		if r.Region == region && r.StoreID == storeID {
+			return r.At
+		}
+	}
+	return time.Time{}
+}
+
 // AcceptStoreRequest says that a region has another store from now on.
 type AcceptStoreRequest struct {
 	Region  string
 	StoreID string
 	Actor   string
 	Reason  string // 1 to 1024 bytes
+	// Again says that the store may be one that was replaced.
+	Again bool
 }
 
 // Validate checks the request.

@@ -95,9 +95,7 @@ func topologyText(p *page, resp *idemdv1.GetTopologyResponse, answers []string) 
 	for _, r := range resp.GetRegions() {
 		if r.GetOtherStoreId() != "" {
 			p.line("")
-			p.line("Region %s has lost its store, or another server takes itself for it. Bring the store back that is known, or restore", shown(r.GetName()))
-			p.line("a backup of it. If both are lost, make sure that nobody serves it, and accept the new one, which has forgotten every key:")
-			p.line("  idemd region accept %s --store-id %s --reason WHY", shown(r.GetName()), shown(r.GetOtherStoreId()))
+			p.line("Region %s: %s", shown(r.GetName()), shown(r.GetOtherStoreTrouble()))
 		}
 	}
 	p.line("")
@@ -138,13 +136,14 @@ type regionAcceptCmd struct {
 	auditFlags
 	Region  string `arg:"" help:"Region that has a new store."`
 	StoreID string `name:"store-id" required:"" placeholder:"ID" help:"The new store's id, as idemd region list shows it at a server of another region."`
+	Again   bool   `help:"The store is one that was replaced, and the one in its place is lost too: what was done since is forgotten."`
 }
 
 // Run is called by kong.
 func (c *regionAcceptCmd) Run(s *session) error {
 	return c.callFor(s, acceptTime, acceptAgain, func(ctx context.Context, conn *grpc.ClientConn) error {
 		resp, err := idemdv1.NewAdminServiceClient(conn).AcceptStore(ctx, &idemdv1.AcceptStoreRequest{
-			Region: c.Region, StoreId: c.StoreID, Actor: c.Actor, Reason: c.Reason,
+			Region: c.Region, StoreId: c.StoreID, Actor: c.Actor, Reason: c.Reason, Again: c.Again,
 		})
 		if err != nil {
 			return err

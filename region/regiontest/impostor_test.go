@@ -164,7 +164,7 @@ func (w *world) acceptAnother(by, region string) (before string) {
 		for _, there := range topology.GetRegions() {
 			if there.GetName() == region && there.GetOtherStoreId() != "" {
 				before = there.GetStoreId()
-				accept := &pb.AcceptStoreRequest{Region: region, StoreId: there.GetOtherStoreId(), Reason: "it is what we have"}
+				accept := &pb.AcceptStoreRequest{Region: region, StoreId: there.GetOtherStoreId(), Reason: "it is what we have", Again: true}
 				_, err := pb.NewAdminServiceClient(w.Conn(by)).AcceptStore(w.t.Context(), accept)
 				return err
 			}

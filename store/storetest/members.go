@@ -48,11 +48,15 @@ func membersAreKept(r *rig) {
 	next := first.WithPeer("us", store.PeerStore{StoreID: "one"}).WithPeer("ap", store.PeerStore{
 		StoreID: "two", Acceptance: store.Acceptance{Number: 7, Actor: "omar", Reason: "the disk is gone"},
 	})
+	next = next.WithAccepted("ap", store.PeerStore{StoreID: "three", Acceptance: store.Acceptance{Number: 8, Reason: "r"}}, Start)
 	next.Region, next.Joined, next.Accepted = "eu", true, store.Acceptance{Number: 3, Actor: "alice", Reason: "the rack burned"}
 	r.setMembership(first, next)
 	r.sameMembership("stored", r.membership(), next)
 	r.reopen()
 	r.sameMembership("after a restart", r.membership(), next)
+	if at := r.membership().ReplacedAt("ap", "two"); !at.Equal(Start) {
+		r.Fatalf("what was replaced at %v is kept with %v", Start, at)
+	}
 	next.Peers["us"] = store.PeerStore{StoreID: "changed by its reader"}
 	if r.membership().Peers["us"].StoreID != "one" {
 		r.Fatalf("a reader has changed what is stored")
@@ -112,6 +116,10 @@ func membersRecover(r *rig) {
 	next := first.WithPeer("us", store.PeerStore{StoreID: "one"})
 	next.Region, next.Joined, next.Accepted = "eu", true, store.Acceptance{Number: 3, Reason: "r"}
 	r.setMembership(first, next)
+	if _, err := r.BeginRecovery(r.ctx, store.BeginRecoveryRequest{Namespace: hourTakeover, CompleteUntil: store.KnowsNothing, Reason: "lost"}); err != nil {
+		r.Fatalf("BeginRecovery: %v", err)
+	}
+	r.sameMembership("after a recovery of one namespace has begun", r.membership(), next)
 	beginning(r, r.Clock.Wall().UTC())
 	next.Joined = false
 	r.sameMembership("after a recovery has begun", r.membership(), next)

@@ -2178,8 +2178,11 @@ type AcceptStoreRequest struct {
 	// The new store's id.
 	StoreId string `protobuf:"bytes,2,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`
 	// Who decided, and why. The reason is required.
-	Actor         string `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
-	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	Actor  string `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
+	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The store may be one in whose place another one was accepted: what was done since is
+	// forgotten. Otherwise such a store is refused.
+	Again         bool `protobuf:"varint,5,opt,name=again,proto3" json:"again,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2240,6 +2243,13 @@ func (x *AcceptStoreRequest) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *AcceptStoreRequest) GetAgain() bool {
+	if x != nil {
+		return x.Again
+	}
+	return false
 }
 
 type AcceptStoreResponse struct {
@@ -2419,12 +2429,13 @@ const file_idemd_v1_admin_proto_rawDesc = "" +
 	"\x15ImportOutcomeResponse\x12(\n" +
 	"\x06record\x18\x01 \x01(\v2\x10.idemd.v1.RecordR\x06record\x12\x1a\n" +
 	"\bimported\x18\x02 \x01(\bR\bimported\x12\x12\n" +
-	"\x04same\x18\x03 \x01(\bR\x04same\"u\n" +
+	"\x04same\x18\x03 \x01(\bR\x04same\"\x8b\x01\n" +
 	"\x12AcceptStoreRequest\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x19\n" +
 	"\bstore_id\x18\x02 \x01(\tR\astoreId\x12\x14\n" +
 	"\x05actor\x18\x03 \x01(\tR\x05actor\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"\x15\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05again\x18\x05 \x01(\bR\x05again\"\x15\n" +
 	"\x13AcceptStoreResponse*X\n" +
 	"\x04Tier\x12\x14\n" +
 	"\x10TIER_UNSPECIFIED\x10\x00\x12\r\n" +

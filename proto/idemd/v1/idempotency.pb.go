@@ -1676,9 +1676,11 @@ type Region struct {
 	Joined bool `protobuf:"varint,4,opt,name=joined,proto3" json:"joined,omitempty"`
 	// The id of another store, which answers as the region and is not believed: the region has
 	// lost its store, or another server takes itself for it. See AcceptStore.
-	OtherStoreId  string `protobuf:"bytes,5,opt,name=other_store_id,json=otherStoreId,proto3" json:"other_store_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	OtherStoreId string `protobuf:"bytes,5,opt,name=other_store_id,json=otherStoreId,proto3" json:"other_store_id,omitempty"`
+	// For operators: what is wrong with that store, and what to do. It begins with "its store".
+	OtherStoreTrouble string `protobuf:"bytes,6,opt,name=other_store_trouble,json=otherStoreTrouble,proto3" json:"other_store_trouble,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Region) Reset() {
@@ -1742,6 +1744,13 @@ func (x *Region) GetJoined() bool {
 func (x *Region) GetOtherStoreId() string {
 	if x != nil {
 		return x.OtherStoreId
+	}
+	return ""
+}
+
+func (x *Region) GetOtherStoreTrouble() string {
+	if x != nil {
+		return x.OtherStoreTrouble
 	}
 	return ""
 }
@@ -1947,13 +1956,14 @@ const file_idemd_v1_idempotency_proto_rawDesc = "" +
 	"\aregions\x18\x02 \x03(\v2\x10.idemd.v1.RegionR\aregions\x12<\n" +
 	"\n" +
 	"placements\x18\x03 \x03(\v2\x1c.idemd.v1.NamespacePlacementR\n" +
-	"placements\"\x8f\x01\n" +
+	"placements\"\xbf\x01\n" +
 	"\x06Region\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x19\n" +
 	"\bstore_id\x18\x03 \x01(\tR\astoreId\x12\x16\n" +
 	"\x06joined\x18\x04 \x01(\bR\x06joined\x12$\n" +
-	"\x0eother_store_id\x18\x05 \x01(\tR\fotherStoreId\"\x7f\n" +
+	"\x0eother_store_id\x18\x05 \x01(\tR\fotherStoreId\x12.\n" +
+	"\x13other_store_trouble\x18\x06 \x01(\tR\x11otherStoreTrouble\"\x7f\n" +
 	"\x12NamespacePlacement\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x121\n" +
 	"\tplacement\x18\x02 \x01(\v2\x13.idemd.v1.PlacementR\tplacement\x12\x18\n" +

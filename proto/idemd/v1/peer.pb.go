@@ -108,9 +108,12 @@ type PingResponse struct {
 	Accepted *Acceptance `protobuf:"bytes,9,opt,name=accepted,proto3" json:"accepted,omitempty"`
 	// The stores that it believes to be those of other regions, of which the asker is one. What
 	// comes from another one is refused.
-	KnownStores   []*KnownStore `protobuf:"bytes,10,rep,name=known_stores,json=knownStores,proto3" json:"known_stores,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	KnownStores []*KnownStore `protobuf:"bytes,10,rep,name=known_stores,json=knownStores,proto3" json:"known_stores,omitempty"`
+	// When another store was accepted in the place of the asker's. Not there: none was, as far as is
+	// remembered.
+	AskerReplacedAt *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=asker_replaced_at,json=askerReplacedAt,proto3" json:"asker_replaced_at,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *PingResponse) Reset() {
@@ -188,6 +191,13 @@ func (x *PingResponse) GetAccepted() *Acceptance {
 func (x *PingResponse) GetKnownStores() []*KnownStore {
 	if x != nil {
 		return x.KnownStores
+	}
+	return nil
+}
+
+func (x *PingResponse) GetAskerReplacedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.AskerReplacedAt
 	}
 	return nil
 }
@@ -1691,7 +1701,7 @@ const file_idemd_v1_peer_proto_rawDesc = "" +
 	"\vfrom_region\x18\x02 \x01(\tR\n" +
 	"fromRegion\x12\"\n" +
 	"\rfrom_store_id\x18\x03 \x01(\tR\vfromStoreId\x12*\n" +
-	"\x05known\x18\x04 \x01(\v2\x14.idemd.v1.KnownStoreR\x05known\"\x91\x02\n" +
+	"\x05known\x18\x04 \x01(\v2\x14.idemd.v1.KnownStoreR\x05known\"\xd9\x02\n" +
 	"\fPingResponse\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12+\n" +
 	"\x11placements_digest\x18\x02 \x01(\fR\x10placementsDigest\x12\x18\n" +
@@ -1700,7 +1710,8 @@ const file_idemd_v1_peer_proto_rawDesc = "" +
 	"\x06joined\x18\b \x01(\bR\x06joined\x120\n" +
 	"\baccepted\x18\t \x01(\v2\x14.idemd.v1.AcceptanceR\baccepted\x127\n" +
 	"\fknown_stores\x18\n" +
-	" \x03(\v2\x14.idemd.v1.KnownStoreR\vknownStoresJ\x04\b\x05\x10\b\"R\n" +
+	" \x03(\v2\x14.idemd.v1.KnownStoreR\vknownStores\x12F\n" +
+	"\x11asker_replaced_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\x0faskerReplacedAtJ\x04\b\x05\x10\b\"R\n" +
 	"\n" +
 	"Acceptance\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x03R\x06number\x12\x14\n" +
@@ -1860,29 +1871,29 @@ var file_idemd_v1_peer_proto_goTypes = []any{
 	(*ForgetRecordsResponse)(nil),   // 17: idemd.v1.ForgetRecordsResponse
 	(*AcceptPeerStoreRequest)(nil),  // 18: idemd.v1.AcceptPeerStoreRequest
 	(*AcceptPeerStoreResponse)(nil), // 19: idemd.v1.AcceptPeerStoreResponse
-	(*ClaimRequest)(nil),            // 20: idemd.v1.ClaimRequest
-	(*RenewRequest)(nil),            // 21: idemd.v1.RenewRequest
-	(*CompleteRequest)(nil),         // 22: idemd.v1.CompleteRequest
-	(*ReleaseRequest)(nil),          // 23: idemd.v1.ReleaseRequest
-	(*LookupRequest)(nil),           // 24: idemd.v1.LookupRequest
-	(*ListRecordsRequest)(nil),      // 25: idemd.v1.ListRecordsRequest
-	(*InspectRecordRequest)(nil),    // 26: idemd.v1.InspectRecordRequest
-	(*ResolveRequest)(nil),          // 27: idemd.v1.ResolveRequest
-	(*ForceReleaseRequest)(nil),     // 28: idemd.v1.ForceReleaseRequest
-	(*ImportOutcomeRequest)(nil),    // 29: idemd.v1.ImportOutcomeRequest
-	(*ClaimResponse)(nil),           // 30: idemd.v1.ClaimResponse
-	(*RenewResponse)(nil),           // 31: idemd.v1.RenewResponse
-	(*CompleteResponse)(nil),        // 32: idemd.v1.CompleteResponse
-	(*ReleaseResponse)(nil),         // 33: idemd.v1.ReleaseResponse
-	(*LookupResponse)(nil),          // 34: idemd.v1.LookupResponse
-	(*ListRecordsResponse)(nil),     // 35: idemd.v1.ListRecordsResponse
-	(*InspectRecordResponse)(nil),   // 36: idemd.v1.InspectRecordResponse
-	(*ResolveResponse)(nil),         // 37: idemd.v1.ResolveResponse
-	(*ForceReleaseResponse)(nil),    // 38: idemd.v1.ForceReleaseResponse
-	(*ImportOutcomeResponse)(nil),   // 39: idemd.v1.ImportOutcomeResponse
-	(*Namespace)(nil),               // 40: idemd.v1.Namespace
-	(*Placement)(nil),               // 41: idemd.v1.Placement
-	(*timestamppb.Timestamp)(nil),   // 42: google.protobuf.Timestamp
+	(*timestamppb.Timestamp)(nil),   // 20: google.protobuf.Timestamp
+	(*ClaimRequest)(nil),            // 21: idemd.v1.ClaimRequest
+	(*RenewRequest)(nil),            // 22: idemd.v1.RenewRequest
+	(*CompleteRequest)(nil),         // 23: idemd.v1.CompleteRequest
+	(*ReleaseRequest)(nil),          // 24: idemd.v1.ReleaseRequest
+	(*LookupRequest)(nil),           // 25: idemd.v1.LookupRequest
+	(*ListRecordsRequest)(nil),      // 26: idemd.v1.ListRecordsRequest
+	(*InspectRecordRequest)(nil),    // 27: idemd.v1.InspectRecordRequest
+	(*ResolveRequest)(nil),          // 28: idemd.v1.ResolveRequest
+	(*ForceReleaseRequest)(nil),     // 29: idemd.v1.ForceReleaseRequest
+	(*ImportOutcomeRequest)(nil),    // 30: idemd.v1.ImportOutcomeRequest
+	(*ClaimResponse)(nil),           // 31: idemd.v1.ClaimResponse
+	(*RenewResponse)(nil),           // 32: idemd.v1.RenewResponse
+	(*CompleteResponse)(nil),        // 33: idemd.v1.CompleteResponse
+	(*ReleaseResponse)(nil),         // 34: idemd.v1.ReleaseResponse
+	(*LookupResponse)(nil),          // 35: idemd.v1.LookupResponse
+	(*ListRecordsResponse)(nil),     // 36: idemd.v1.ListRecordsResponse
+	(*InspectRecordResponse)(nil),   // 37: idemd.v1.InspectRecordResponse
+	(*ResolveResponse)(nil),         // 38: idemd.v1.ResolveResponse
+	(*ForceReleaseResponse)(nil),    // 39: idemd.v1.ForceReleaseResponse
+	(*ImportOutcomeResponse)(nil),   // 40: idemd.v1.ImportOutcomeResponse
+	(*Namespace)(nil),               // 41: idemd.v1.Namespace
+	(*Placement)(nil),               // 42: idemd.v1.Placement
 	(*Record)(nil),                  // 43: idemd.v1.Record
 	(*Event)(nil),                   // 44: idemd.v1.Event
 }
@@ -1890,60 +1901,61 @@ var file_idemd_v1_peer_proto_depIdxs = []int32{
 	3,  // 0: idemd.v1.PingRequest.known:type_name -> idemd.v1.KnownStore
 	2,  // 1: idemd.v1.PingResponse.accepted:type_name -> idemd.v1.Acceptance
 	3,  // 2: idemd.v1.PingResponse.known_stores:type_name -> idemd.v1.KnownStore
-	2,  // 3: idemd.v1.KnownStore.accepted:type_name -> idemd.v1.Acceptance
-	20, // 4: idemd.v1.ForwardRequest.claim:type_name -> idemd.v1.ClaimRequest
-	21, // 5: idemd.v1.ForwardRequest.renew:type_name -> idemd.v1.RenewRequest
-	22, // 6: idemd.v1.ForwardRequest.complete:type_name -> idemd.v1.CompleteRequest
-	23, // 7: idemd.v1.ForwardRequest.release:type_name -> idemd.v1.ReleaseRequest
-	24, // 8: idemd.v1.ForwardRequest.lookup:type_name -> idemd.v1.LookupRequest
-	25, // 9: idemd.v1.ForwardRequest.list_records:type_name -> idemd.v1.ListRecordsRequest
-	26, // 10: idemd.v1.ForwardRequest.inspect_record:type_name -> idemd.v1.InspectRecordRequest
-	27, // 11: idemd.v1.ForwardRequest.resolve:type_name -> idemd.v1.ResolveRequest
-	28, // 12: idemd.v1.ForwardRequest.force_release:type_name -> idemd.v1.ForceReleaseRequest
-	29, // 13: idemd.v1.ForwardRequest.import_outcome:type_name -> idemd.v1.ImportOutcomeRequest
-	30, // 14: idemd.v1.ForwardResponse.claim:type_name -> idemd.v1.ClaimResponse
-	31, // 15: idemd.v1.ForwardResponse.renew:type_name -> idemd.v1.RenewResponse
-	32, // 16: idemd.v1.ForwardResponse.complete:type_name -> idemd.v1.CompleteResponse
-	33, // 17: idemd.v1.ForwardResponse.release:type_name -> idemd.v1.ReleaseResponse
-	34, // 18: idemd.v1.ForwardResponse.lookup:type_name -> idemd.v1.LookupResponse
-	35, // 19: idemd.v1.ForwardResponse.list_records:type_name -> idemd.v1.ListRecordsResponse
-	36, // 20: idemd.v1.ForwardResponse.inspect_record:type_name -> idemd.v1.InspectRecordResponse
-	37, // 21: idemd.v1.ForwardResponse.resolve:type_name -> idemd.v1.ResolveResponse
-	38, // 22: idemd.v1.ForwardResponse.force_release:type_name -> idemd.v1.ForceReleaseResponse
-	39, // 23: idemd.v1.ForwardResponse.import_outcome:type_name -> idemd.v1.ImportOutcomeResponse
-	8,  // 24: idemd.v1.GetPlacementsResponse.placements:type_name -> idemd.v1.KnownPlacement
-	40, // 25: idemd.v1.KnownPlacement.namespace:type_name -> idemd.v1.Namespace
-	40, // 26: idemd.v1.PutNamespaceRequest.namespace:type_name -> idemd.v1.Namespace
-	40, // 27: idemd.v1.PutNamespaceResponse.namespace:type_name -> idemd.v1.Namespace
-	41, // 28: idemd.v1.PlaceNamespaceRequest.placement:type_name -> idemd.v1.Placement
-	40, // 29: idemd.v1.PlaceNamespaceResponse.namespace:type_name -> idemd.v1.Namespace
-	42, // 30: idemd.v1.PlaceNamespaceResponse.now:type_name -> google.protobuf.Timestamp
-	42, // 31: idemd.v1.PlaceNamespaceResponse.in_force:type_name -> google.protobuf.Timestamp
-	15, // 32: idemd.v1.ExportRecordsResponse.records:type_name -> idemd.v1.MovedRecord
-	43, // 33: idemd.v1.MovedRecord.record:type_name -> idemd.v1.Record
-	44, // 34: idemd.v1.MovedRecord.events:type_name -> idemd.v1.Event
-	3,  // 35: idemd.v1.AcceptPeerStoreRequest.accepted:type_name -> idemd.v1.KnownStore
-	0,  // 36: idemd.v1.PeerService.Ping:input_type -> idemd.v1.PingRequest
-	4,  // 37: idemd.v1.PeerService.Forward:input_type -> idemd.v1.ForwardRequest
-	6,  // 38: idemd.v1.PeerService.GetPlacements:input_type -> idemd.v1.GetPlacementsRequest
-	9,  // 39: idemd.v1.PeerService.PutNamespace:input_type -> idemd.v1.PutNamespaceRequest
-	11, // 40: idemd.v1.PeerService.PlaceNamespace:input_type -> idemd.v1.PlaceNamespaceRequest
-	13, // 41: idemd.v1.PeerService.ExportRecords:input_type -> idemd.v1.ExportRecordsRequest
-	16, // 42: idemd.v1.PeerService.ForgetRecords:input_type -> idemd.v1.ForgetRecordsRequest
-	18, // 43: idemd.v1.PeerService.AcceptPeerStore:input_type -> idemd.v1.AcceptPeerStoreRequest
-	1,  // 44: idemd.v1.PeerService.Ping:output_type -> idemd.v1.PingResponse
-	5,  // 45: idemd.v1.PeerService.Forward:output_type -> idemd.v1.ForwardResponse
-	7,  // 46: idemd.v1.PeerService.GetPlacements:output_type -> idemd.v1.GetPlacementsResponse
-	10, // 47: idemd.v1.PeerService.PutNamespace:output_type -> idemd.v1.PutNamespaceResponse
-	12, // 48: idemd.v1.PeerService.PlaceNamespace:output_type -> idemd.v1.PlaceNamespaceResponse
-	14, // 49: idemd.v1.PeerService.ExportRecords:output_type -> idemd.v1.ExportRecordsResponse
-	17, // 50: idemd.v1.PeerService.ForgetRecords:output_type -> idemd.v1.ForgetRecordsResponse
-	19, // 51: idemd.v1.PeerService.AcceptPeerStore:output_type -> idemd.v1.AcceptPeerStoreResponse
-	44, // [44:52] is the sub-list for method output_type
-	36, // [36:44] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	20, // 3: idemd.v1.PingResponse.asker_replaced_at:type_name -> google.protobuf.Timestamp
+	2,  // 4: idemd.v1.KnownStore.accepted:type_name -> idemd.v1.Acceptance
+	21, // 5: idemd.v1.ForwardRequest.claim:type_name -> idemd.v1.ClaimRequest
+	22, // 6: idemd.v1.ForwardRequest.renew:type_name -> idemd.v1.RenewRequest
+	23, // 7: idemd.v1.ForwardRequest.complete:type_name -> idemd.v1.CompleteRequest
+	24, // 8: idemd.v1.ForwardRequest.release:type_name -> idemd.v1.ReleaseRequest
+	25, // 9: idemd.v1.ForwardRequest.lookup:type_name -> idemd.v1.LookupRequest
+	26, // 10: idemd.v1.ForwardRequest.list_records:type_name -> idemd.v1.ListRecordsRequest
+	27, // 11: idemd.v1.ForwardRequest.inspect_record:type_name -> idemd.v1.InspectRecordRequest
+	28, // 12: idemd.v1.ForwardRequest.resolve:type_name -> idemd.v1.ResolveRequest
+	29, // 13: idemd.v1.ForwardRequest.force_release:type_name -> idemd.v1.ForceReleaseRequest
+	30, // 14: idemd.v1.ForwardRequest.import_outcome:type_name -> idemd.v1.ImportOutcomeRequest
+	31, // 15: idemd.v1.ForwardResponse.claim:type_name -> idemd.v1.ClaimResponse
+	32, // 16: idemd.v1.ForwardResponse.renew:type_name -> idemd.v1.RenewResponse
+	33, // 17: idemd.v1.ForwardResponse.complete:type_name -> idemd.v1.CompleteResponse
+	34, // 18: idemd.v1.ForwardResponse.release:type_name -> idemd.v1.ReleaseResponse
+	35, // 19: idemd.v1.ForwardResponse.lookup:type_name -> idemd.v1.LookupResponse
+	36, // 20: idemd.v1.ForwardResponse.list_records:type_name -> idemd.v1.ListRecordsResponse
+	37, // 21: idemd.v1.ForwardResponse.inspect_record:type_name -> idemd.v1.InspectRecordResponse
+	38, // 22: idemd.v1.ForwardResponse.resolve:type_name -> idemd.v1.ResolveResponse
+	39, // 23: idemd.v1.ForwardResponse.force_release:type_name -> idemd.v1.ForceReleaseResponse
+	40, // 24: idemd.v1.ForwardResponse.import_outcome:type_name -> idemd.v1.ImportOutcomeResponse
+	8,  // 25: idemd.v1.GetPlacementsResponse.placements:type_name -> idemd.v1.KnownPlacement
+	41, // 26: idemd.v1.KnownPlacement.namespace:type_name -> idemd.v1.Namespace
+	41, // 27: idemd.v1.PutNamespaceRequest.namespace:type_name -> idemd.v1.Namespace
+	41, // 28: idemd.v1.PutNamespaceResponse.namespace:type_name -> idemd.v1.Namespace
+	42, // 29: idemd.v1.PlaceNamespaceRequest.placement:type_name -> idemd.v1.Placement
+	41, // 30: idemd.v1.PlaceNamespaceResponse.namespace:type_name -> idemd.v1.Namespace
+	20, // 31: idemd.v1.PlaceNamespaceResponse.now:type_name -> google.protobuf.Timestamp
+	20, // 32: idemd.v1.PlaceNamespaceResponse.in_force:type_name -> google.protobuf.Timestamp
+	15, // 33: idemd.v1.ExportRecordsResponse.records:type_name -> idemd.v1.MovedRecord
+	43, // 34: idemd.v1.MovedRecord.record:type_name -> idemd.v1.Record
+	44, // 35: idemd.v1.MovedRecord.events:type_name -> idemd.v1.Event
+	3,  // 36: idemd.v1.AcceptPeerStoreRequest.accepted:type_name -> idemd.v1.KnownStore
+	0,  // 37: idemd.v1.PeerService.Ping:input_type -> idemd.v1.PingRequest
+	4,  // 38: idemd.v1.PeerService.Forward:input_type -> idemd.v1.ForwardRequest
+	6,  // 39: idemd.v1.PeerService.GetPlacements:input_type -> idemd.v1.GetPlacementsRequest
+	9,  // 40: idemd.v1.PeerService.PutNamespace:input_type -> idemd.v1.PutNamespaceRequest
+	11, // 41: idemd.v1.PeerService.PlaceNamespace:input_type -> idemd.v1.PlaceNamespaceRequest
+	13, // 42: idemd.v1.PeerService.ExportRecords:input_type -> idemd.v1.ExportRecordsRequest
+	16, // 43: idemd.v1.PeerService.ForgetRecords:input_type -> idemd.v1.ForgetRecordsRequest
+	18, // 44: idemd.v1.PeerService.AcceptPeerStore:input_type -> idemd.v1.AcceptPeerStoreRequest
+	1,  // 45: idemd.v1.PeerService.Ping:output_type -> idemd.v1.PingResponse
+	5,  // 46: idemd.v1.PeerService.Forward:output_type -> idemd.v1.ForwardResponse
+	7,  // 47: idemd.v1.PeerService.GetPlacements:output_type -> idemd.v1.GetPlacementsResponse
+	10, // 48: idemd.v1.PeerService.PutNamespace:output_type -> idemd.v1.PutNamespaceResponse
+	12, // 49: idemd.v1.PeerService.PlaceNamespace:output_type -> idemd.v1.PlaceNamespaceResponse
+	14, // 50: idemd.v1.PeerService.ExportRecords:output_type -> idemd.v1.ExportRecordsResponse
+	17, // 51: idemd.v1.PeerService.ForgetRecords:output_type -> idemd.v1.ForgetRecordsResponse
+	19, // 52: idemd.v1.PeerService.AcceptPeerStore:output_type -> idemd.v1.AcceptPeerStoreResponse
+	45, // [45:53] is the sub-list for method output_type
+	37, // [37:45] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_idemd_v1_peer_proto_init() }
