@@ -235,6 +235,9 @@ func (v *move) carry(ctx context.Context) error {
 	if err := v.awaitClock(ctx); err != nil {
 		return err
 	}
+	if err := v.carryHistory(ctx); err != nil { // a recovery may have begun at an old home since
+		return err
+	}
 	v.left = v.sources()
 	next := v.next(store.MoveFlipped)
 	next.Epoch++
@@ -259,6 +262,9 @@ func (v *move) finish(ctx context.Context) error {
 		return err
 	}
 	if err := v.awaitInForce(ctx, placed); err != nil { // or a repeat might be told that nothing is known
+		return err
+	}
+	if err := v.takeHistory(ctx, placed); err != nil { // or just now
 		return err
 	}
 	for _, region := range left {

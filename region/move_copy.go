@@ -119,6 +119,10 @@ func (v *move) carryHistory(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	return v.takeHistory(ctx, placed)
+}
+
+func (v *move) takeHistory(ctx context.Context, placed map[string]store.Placed) error {
 	for _, there := range placed {
 		if err := v.Local.TakeHistory(ctx, v.current.Revision, there.Namespace); err != nil {
 			return err

@@ -363,6 +363,67 @@ func TestMoveCarriesTheRecoveryFloor(t *testing.T) {
 	}
 }
 
+// A recovery that begins at an old home while the records are copied, or while the move is flipped, is
+// one of the new home.
+func TestMoveCarriesARecoveryThatBeginsMeanwhile(t *testing.T) {
+	for _, at := range []string{"frozen", "sealed", "copied", "flipped"} {
+		w := newMoveWorld(t, 1, "fixed us", 0)
+		err := w.mover("eu", func() error { return nil }).Move(t.Context(), MoveRequest{Namespace: movedNamespace, To: "eu"}, func(s Step) error {
+			if s.Name != at {
+				return nil
+			}
+			_, err := w.stores["us"].BeginRecovery(t.Context(), store.BeginRecoveryRequest{CompleteUntil: w.clocks["us"].Wall().Add(-time.Second), Actor: "a", Reason: "failed over"})
+			return err
+		})
+		if err != nil {
+			t.Errorf("%s: %v", at, err)
+		}
+		_, err = w.stores["eu"].Claim(t.Context(), store.ClaimRequest{Key: store.Key{Namespace: movedNamespace, ID: "1"}, AttemptID: "a", Epoch: 2})
+		if !errors.Is(err, store.ErrUnknownHistory) {
+			t.Errorf("begun when it was %s, a key that may have been forgotten: %v, want UNKNOWN_HISTORY", at, err)
+		}
+		ns, err := w.stores["eu"].GetNamespace(t.Context(), movedNamespace)
+		if err != nil || len(ns.Recovery) != 1 || ns.Recovery[0].Reason != "failed over" {
+			t.Errorf("begun when it was %s: %+v, %v", at, ns.Recovery, err)
+		}
+	}
+}
+
+// A move that is given up leaves no floor where other keys of the namespace live.
+func TestMoveThatIsAbandonedLeavesNoFloor(t *testing.T) {
+	w := newMoveWorld(t, 1, "prefix a-=eu *=us", 0)
+	ns, err := w.stores["us"].GetNamespace(t.Context(), movedNamespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns.RecoveryFloor = w.clocks["us"].Wall()
+	if _, err := w.stores["us"].UpdateNamespace(t.Context(), ns); err != nil {
+		t.Fatal(err)
+	}
+	req := MoveRequest{Namespace: movedNamespace, To: "eu"}
+	w.crashAt("copied", req)
+	abandon := req
+	abandon.Abandon = true
+	if _, err := w.steps(abandon, "eu"); err != nil {
+		t.Fatal(err)
+	}
+	claim := func(epoch int64) error {
+		_, err := w.stores["eu"].Claim(t.Context(), store.ClaimRequest{Key: store.Key{Namespace: movedNamespace, ID: "1", Entity: "a-1"}, AttemptID: "x", Epoch: epoch})
+		return err
+	}
+	if err := claim(1); err != nil {
+		t.Errorf("a key that never moved: %v", err)
+	}
+	w.finishMove(req)
+	if err := claim(2); err != nil {
+		t.Errorf("a key that is known: %v", err)
+	}
+	_, err = w.stores["eu"].Claim(t.Context(), store.ClaimRequest{Key: store.Key{Namespace: movedNamespace, ID: "1"}, AttemptID: "x", Epoch: 2})
+	if !errors.Is(err, store.ErrUnknownHistory) {
+		t.Errorf("once it has moved: %v, want UNKNOWN_HISTORY", err)
+	}
+}
+
 func TestMoveRefusesOtherSettings(t *testing.T) {
 	w := newMoveWorld(t, 1, "fixed us", 0)
 	ns, err := w.stores["us"].GetNamespace(t.Context(), movedNamespace)

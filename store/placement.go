@@ -69,7 +69,7 @@ type Placements interface {
 	// else ErrWrongRegion. If one of them is refused, none is stored. After another error, or if
 	// the placement changes meanwhile, some may be: send them all again.
 	ImportRecords(ctx context.Context, namespace string, revision int64, records []Inspection) error
-	// TakeHistory has a namespace that is sealed at the revision, else ErrWrongRegion, take over
+	// TakeHistory has a namespace that is sealed or flipped at the revision, else ErrWrongRegion, take over
 	// what decides about keys that are not known, from the same namespace of an old home; see
 	// [Namespace.TakeHistory].
 	TakeHistory(ctx context.Context, revision int64, from Namespace) error
@@ -96,7 +96,8 @@ func (p *Placement) Validate() error {
 	return firstError(validateText("rule", p.Rule, MaxRuleBytes), validateText("region", p.Move.To, MaxEntityBytes))
 }
 
-// Place returns the namespace with p in the place of its placement.
+// Place returns the namespace with p in the place of its placement. The floors of old homes that it
+// took over while it was sealed stand if it has moved, and are dropped if the move was given up.
 func (n Namespace) Place(p Placement) (Namespace, error) {
 	if err := p.Validate(); err != nil {
 		return Namespace{}, err
@@ -106,6 +107,9 @@ func (n Namespace) Place(p Placement) (Namespace, error) {
 		return Namespace{}, Refuse(ErrWrongRegion, fmt.Sprintf(
 			"the placement of namespace %q has revision %d and epoch %d here; one with %d and %d cannot follow it",
 			n.Name, old.Revision, old.Epoch, p.Revision, p.Epoch))
+	}
+	if p != old && len(n.Recovery) > 0 {
+		n = n.unsealed(p.Epoch > old.Epoch)
 	}
 	n.Placement = p
 	return n, nil

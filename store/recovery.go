@@ -89,6 +89,9 @@ type RecoveryKind uint8
 const (
 	RecoveryBegun RecoveryKind = iota + 1
 	RecoveryLifted
+	// RecoveryCarried is a step that an old home has begun, and no floor yet: the move that brings
+	// it may be abandoned.
+	RecoveryCarried
 )
 
 // RecoveryStep is what was done about the recovery floor of a namespace.

@@ -33,7 +33,7 @@ func (s *Store) PlaceNamespace(ctx context.Context, namespace string, p store.Pl
 // TakeHistory implements [store.Placements].
 func (s *Store) TakeHistory(ctx context.Context, revision int64, from store.Namespace) error {
 	return s.do(ctx, classSettle, onNamespaces, 0, func(t *turn) error {
-		ns, err := t.moving(from.Name, revision, store.MoveSealed)
+		ns, err := t.moving(from.Name, revision, store.MoveSealed, store.MoveFlipped)
 		if err != nil {
 			return err
 		}

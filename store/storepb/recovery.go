@@ -25,7 +25,7 @@ func recoveryFromProto(r *reader, list []*pb.RecoveryStep) []store.RecoveryStep 
 	for _, m := range list {
 		out = append(out, store.RecoveryStep{
 			At:            r.time("recovery step at", m.GetAt()),
-			Kind:          enum(r, "recovery kind", m.GetKind(), store.RecoveryLifted),
+			Kind:          enum(r, "recovery kind", m.GetKind(), store.RecoveryCarried),
 			Floor:         r.time("recovery step's floor", m.GetFloor()),
 			CompleteUntil: r.time("complete until", m.GetCompleteUntil()),
 			Actor:         m.GetActor(),

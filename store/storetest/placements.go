@@ -231,7 +231,7 @@ func placementsHistory(r *rig) {
 		after.RecoveryFloor, after.Recovery, after.PastRetentions, after.Placement = before.RecoveryFloor, before.Recovery, before.PastRetentions, before.Placement
 		equal(r, "all else", fmt.Sprintf("%+v", after), fmt.Sprintf("%+v", before))
 	}
-	for _, phase := range []store.MovePhase{0, store.MoveFrozen, store.MoveFlipped} {
+	for _, phase := range []store.MovePhase{0, store.MoveFrozen} {
 		p := r.place(hourTakeover, 1, phase)
 		r.refusedAs(fmt.Sprint("a floor in phase ", phase), r.TakeHistory(r.ctx, p.Revision, theirs(floor, nil)), store.ErrWrongRegion)
 	}
@@ -245,19 +245,36 @@ func placementsHistory(r *rig) {
 			r.Fatalf("TakeHistory of %+v: %v", from, err)
 		}
 	}
+	carried := func(step store.RecoveryStep) store.RecoveryStep {
+		step.Kind = store.RecoveryCarried
+		return step
+	}
 	take(theirs(time.Time{}, []store.RecoveryStep{begun, lifted}, minute)) // a floor that stands no more concerns nobody
 	taken(time.Time{}, nil, minute)
-	steps := []store.RecoveryStep{begun}
+	steps := []store.RecoveryStep{carried(begun)} // no floor before it has moved
 	for _, f := range []time.Time{floor, floor.Add(-time.Hour), {}, floor} {
 		take(theirs(f, []store.RecoveryStep{lifted, begun}, minute, hour, store.PastRetention{Retention: time.Minute, Until: floor.Add(-time.Second)}))
 		if f.IsZero() {
 			take(theirs(f, nil))
 		}
-		taken(floor, steps, minute, hour)
+		taken(time.Time{}, steps, minute, hour)
 	}
 	minute.Until = floor.Add(time.Second)
 	take(theirs(time.Time{}, nil, minute))
-	taken(floor, steps, minute, hour)
+	taken(time.Time{}, steps, minute, hour)
+	r.place(hourTakeover, 1, store.MoveFlipped) // it is abandoned
+	taken(time.Time{}, nil, minute, hour)
+	r.place(hourTakeover, 1, store.MoveFrozen)
+	revision = r.place(hourTakeover, 1, store.MoveSealed).Revision
+	take(theirs(floor, []store.RecoveryStep{begun}))
+	revision = r.place(hourTakeover, 2, store.MoveFlipped).Revision
+	taken(floor, []store.RecoveryStep{begun}, minute, hour)
+	later := begun // while it was sealed
+	later.At, later.Floor = floor.Add(time.Second), floor.Add(time.Second)
+	for range 2 {
+		take(theirs(later.Floor, []store.RecoveryStep{begun, later}))
+		taken(later.Floor, []store.RecoveryStep{begun, later}, minute, hour)
+	}
 	r.place(hourTakeover, 2, 0)
 	r.refuse(claim(takeoverKey, "a"), store.ErrUnknownHistory)
 }

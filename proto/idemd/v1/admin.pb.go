@@ -145,6 +145,9 @@ const (
 	RecoveryKind_RECOVERY_KIND_BEGUN RecoveryKind = 1
 	// It was taken off.
 	RecoveryKind_RECOVERY_KIND_LIFTED RecoveryKind = 2
+	// An old home has one, which is set here once the namespace has moved; if the move is given up,
+	// this step goes.
+	RecoveryKind_RECOVERY_KIND_CARRIED RecoveryKind = 3
 )
 
 // Enum value maps for RecoveryKind.
@@ -153,11 +156,13 @@ var (
 		0: "RECOVERY_KIND_UNSPECIFIED",
 		1: "RECOVERY_KIND_BEGUN",
 		2: "RECOVERY_KIND_LIFTED",
+		3: "RECOVERY_KIND_CARRIED",
 	}
 	RecoveryKind_value = map[string]int32{
 		"RECOVERY_KIND_UNSPECIFIED": 0,
 		"RECOVERY_KIND_BEGUN":       1,
 		"RECOVERY_KIND_LIFTED":      2,
+		"RECOVERY_KIND_CARRIED":     3,
 	}
 )
 
@@ -2449,11 +2454,12 @@ const file_idemd_v1_admin_proto_rawDesc = "" +
 	"\x17ENTITY_RULE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14ENTITY_RULE_OPTIONAL\x10\x01\x12\x18\n" +
 	"\x14ENTITY_RULE_REQUIRED\x10\x02\x12\x19\n" +
-	"\x15ENTITY_RULE_FORBIDDEN\x10\x03*`\n" +
+	"\x15ENTITY_RULE_FORBIDDEN\x10\x03*{\n" +
 	"\fRecoveryKind\x12\x1d\n" +
 	"\x19RECOVERY_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13RECOVERY_KIND_BEGUN\x10\x01\x12\x18\n" +
-	"\x14RECOVERY_KIND_LIFTED\x10\x022\xab\t\n" +
+	"\x14RECOVERY_KIND_LIFTED\x10\x02\x12\x19\n" +
+	"\x15RECOVERY_KIND_CARRIED\x10\x032\xab\t\n" +
 	"\fAdminService\x12V\n" +
 	"\x0fCreateNamespace\x12 .idemd.v1.CreateNamespaceRequest\x1a!.idemd.v1.CreateNamespaceResponse\x12M\n" +
 	"\fGetNamespace\x12\x1d.idemd.v1.GetNamespaceRequest\x1a\x1e.idemd.v1.GetNamespaceResponse\x12S\n" +
