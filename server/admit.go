@@ -36,7 +36,7 @@ func (c *calls) authenticate(ctx context.Context, method string) (context.Contex
 		return ctx, r, err
 	}
 	if c.identity.Knows(principal) {
-		connectionOf(ctx).met()
+		connectionOf(ctx).met(principal)
 	}
 	return identity.NewContext(ctx, principal), r, nil
 }

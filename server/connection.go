@@ -17,14 +17,14 @@ import (
 // connection is the address of a peer and what the server keeps for its connection.
 type connection struct {
 	net.Addr
-	met     func()        // notes that who is behind it is known
-	reading chan struct{} // has an element for each request that is being read
-	streams atomic.Int32  // that its client goes on writing to
-	watches atomic.Int32  // of health
+	met     func(identity.Principal) // notes who is behind it, who is known
+	reading chan struct{}            // has an element for each request that is being read
+	streams atomic.Int32             // that its client goes on writing to
+	watches atomic.Int32             // of health
 }
 
 func newConnection(addr net.Addr) *connection {
-	return &connection{Addr: addr, met: func() {}, reading: make(chan struct{}, maxReading)}
+	return &connection{Addr: addr, met: func(identity.Principal) {}, reading: make(chan struct{}, maxReading)}
 }
 
 // enter waits until a request of the connection may be read; not for long, because those
@@ -82,7 +82,7 @@ func (g greeting) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 	if at, ok := raw.RemoteAddr().(*connection); ok && err == nil && g.identity.Identifies() {
 		principal, unknown := g.identity.Authenticate(identity.OfConnection(info))
 		if unknown == nil && g.identity.Knows(principal) {
-			at.met()
+			at.met(principal)
 		}
 	}
 	return conn, info, err

@@ -5,13 +5,15 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
+	"github.com/idemd/idemd/server/identity"
 )
 
 const (
-	// maxConnections and maxAdminConnections are how many may be open at once.
+	// maxConnections and maxAdminConnections are how many may be open at once, if so many files
+	// may be.
 	maxConnections      = 10_000
 	maxAdminConnections = 100
 	// strangersShare is which part of them strangers may be, where callers are told apart.
@@ -22,110 +24,181 @@ const (
 	// strangerBytes is how much is read of a stranger: a handshake with a certificate, the
 	// metadata of a call and some questions after health.
 	strangerBytes = 64 << 10
+	// lookInterval is how often it is looked who is known still.
+	lookInterval = time.Second
 	// doorSilence is how long the door says nothing after it has said that it is full.
 	doorSilence = time.Minute
 )
 
 // door is a listener that keeps only so many connections open: each takes memory before anything
-// is known about who is behind it. Strangers, of whom nothing is known that counts, have few of
-// the places and not for long, and of them the one who came first makes room. So a caller that
-// comes, who is a stranger too, has time to show who it is however many others come.
+// is known about who is behind it. Strangers, of whom nothing is known that counts, have some of
+// the places, not for long, and of them the one who came first makes room. So a caller that
+// comes, who is a stranger too, has time to show who it is however many others come. The other
+// places are for those who are known, and of them whoever has most makes room: who has few is
+// not kept out by who has many.
 type door struct {
 	net.Listener
 	most      int
-	strangers int // how many may be; 0: nobody is one, because nobody is told apart
+	strangers int // how many of them may be; 0: nobody is one, because nobody is told apart
 	logger    *slog.Logger
-	refused   prometheus.Counter
+	metrics   *Metrics
 
 	mu      sync.Mutex
-	open    int
 	unknown list.List // the strangers, who came first in front
-
-	said time.Time // only Accept uses it
+	known   map[identity.Principal]map[*passed]struct{}
+	open    int // of those who are known
+	full    bool
+	said    map[bool]time.Time // that it is full, to those who are known and to others
 }
 
 func newDoor(lis net.Listener, most, strangers int, logger *slog.Logger, m *Metrics) *door {
-	return &door{Listener: lis, most: most, strangers: strangers, logger: logger, refused: m.refusedConnections}
+	return &door{Listener: lis, most: most, strangers: strangers, logger: logger, metrics: m, known: map[identity.Principal]map[*passed]struct{}{}, said: map[bool]time.Time{}}
 }
 
-// Accept implements net.Listener. One goroutine calls it.
+// Accept implements net.Listener.
 func (d *door) Accept() (net.Conn, error) {
 	for {
 		c, err := d.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		in, out := d.enter(c)
-		if out != nil {
-			d.refuse(out)
-		}
-		if in != nil {
-			return in, nil
+		p := &passed{Conn: c, door: d, peer: newConnection(c.RemoteAddr()), decided: make(chan struct{})}
+		p.heard.Store(time.Now().UnixNano())
+		if d.enter(p) {
+			return p, nil
 		}
 	}
 }
 
-// enter lets a connection in, and returns the one that is to be closed if there is no room: the
-// stranger who came first or, if there is none, the new one.
-func (d *door) enter(c net.Conn) (in *passed, out net.Conn) {
+// enter lets a connection in: that of a stranger or, where nobody is one, any if there is room.
+func (d *door) enter(p *passed) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.open >= d.most || d.strangers > 0 && d.unknown.Len() >= d.strangers {
-		first := d.unknown.Front()
-		if first == nil {
-			return nil, c
-		}
-		leaving := first.Value.(*passed)
-		d.leave(leaving)
-		out = leaving
-	}
-	d.open++
-	in = &passed{Conn: c, door: d, peer: newConnection(c.RemoteAddr()), decided: make(chan struct{})}
-	if d.strangers == 0 {
-		close(in.decided)
-		return in, out
-	}
-	in.peer.met = sync.OnceFunc(func() { d.know(in) })
-	in.stranger = d.unknown.PushBack(in)
-	in.leaving = time.AfterFunc(strangerTime, in.expire)
-	return in, out
-}
-
-func (d *door) refuse(c net.Conn) {
-	_ = c.Close() // nothing was said on it that counts
-	d.refused.Inc()
-	if now := time.Now(); now.Sub(d.said) >= doorSilence {
-		d.said = now
-		d.logger.Error("connection refused: too many are open", "listener", d.Addr().String(), "at_most", d.most, "strangers_at_most", d.strangers)
-	}
-}
-
-// know notes that a connection is no stranger's.
-func (d *door) know(p *passed) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.decide(p)
-}
-
-// decide ends a connection's time as a stranger, and reports whether it was one. d.mu is held.
-func (d *door) decide(p *passed) bool {
-	if p.stranger == nil {
+	switch {
+	case d.strangers > 0:
+		p.peer.met = p.isOf
+		d.estrange(p, d.unknown.PushBack(p))
+	case d.open < d.most:
+		d.admit(p, "")
+	default:
+		d.refuse(p)
 		return false
 	}
-	d.unknown.Remove(p.stranger)
-	p.stranger = nil
-	p.leaving.Stop()
-	close(p.decided)
 	return true
+}
+
+// estrange has a connection be a stranger's, at a place among them. d.mu is held.
+func (d *door) estrange(p *passed, at *list.Element) {
+	p.stranger = at
+	p.leaving = time.AfterFunc(strangerTime, p.expire)
+	if d.unknown.Len() > d.strangers {
+		d.refuse(d.unknown.Front().Value.(*passed))
+	}
+}
+
+// admit has a connection be of somebody who is known. d.mu is held.
+func (d *door) admit(p *passed, principal identity.Principal) {
+	if d.known[principal] == nil {
+		d.known[principal] = map[*passed]struct{}{}
+	}
+	d.known[principal][p] = struct{}{}
+	d.count(1)
+	p.principal = principal
+	p.known.Store(true)
+	p.decide.Do(func() { close(p.decided) })
+	if d.open > d.most-d.strangers {
+		d.refuse(d.longestIdle(d.greediest(principal)))
+	}
+}
+
+// greediest is who has most connections; the one who has just come, if nobody has more.
+func (d *door) greediest(newcomer identity.Principal) identity.Principal {
+	most := newcomer
+	for principal, of := range d.known {
+		if len(of) > len(d.known[most]) {
+			most = principal
+		}
+	}
+	return most
+}
+
+// longestIdle is the connection on which nothing has come for longest.
+func (d *door) longestIdle(principal identity.Principal) (idle *passed) {
+	for p := range d.known[principal] {
+		if idle == nil || p.heard.Load() < idle.heard.Load() {
+			idle = p
+		}
+	}
+	return idle
+}
+
+// lookAgain makes strangers again of those who are not known any more. They are the first to
+// make room.
+func (d *door) lookAgain(knows func(identity.Principal) bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for principal, of := range d.known {
+		if d.strangers == 0 || knows(principal) {
+			continue
+		}
+		for p := range of {
+			d.leave(p)
+			d.estrange(p, d.unknown.PushFront(p))
+		}
+	}
+}
+
+// refuse closes a connection for want of room. d.mu is held.
+func (d *door) refuse(p *passed) {
+	known, has := p.known.Load(), len(d.known[p.principal])
+	_ = d.shut(p) // nothing was said on it that counts
+	d.metrics.refusedConnections.Inc()
+	if now := time.Now(); now.Sub(d.said[known]) >= doorSilence {
+		d.said[known] = now
+		attrs := []any{"listener", d.Addr().String(), "at_most", d.most, "strangers_at_most", d.strangers}
+		if known {
+			attrs = append(attrs, "principal", string(p.principal), "has", has)
+		}
+		d.logger.Error("connection refused: too many are open", attrs...)
+	}
+}
+
+// shut closes a connection. d.mu is held.
+func (d *door) shut(p *passed) error {
+	d.leave(p)
+	p.decide.Do(func() { close(p.decided) })
+	return p.Conn.Close()
 }
 
 // leave makes room. d.mu is held.
 func (d *door) leave(p *passed) {
-	d.decide(p)
-	if !p.left {
-		p.left = true
-		d.open--
+	if p.stranger != nil {
+		d.unknown.Remove(p.stranger)
+		p.stranger = nil
+		p.leaving.Stop()
 	}
+	if p.known.Swap(false) {
+		delete(d.known[p.principal], p)
+		if len(d.known[p.principal]) == 0 {
+			delete(d.known, p.principal)
+		}
+		d.count(-1)
+	}
+}
+
+// count notes that there is one more of those who are known, or one less.
+func (d *door) count(more int) {
+	d.open += more
+	if full := d.open >= d.most-d.strangers; full != d.full {
+		d.full = full
+		d.metrics.listenersFull.Add(2*oneIf(full) - 1)
+	}
+}
+
+func (d *door) isFull() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.full
 }
 
 // passed is a connection that was let in.
@@ -135,12 +208,15 @@ type passed struct {
 	peer *connection
 
 	read    int           // bytes; only Read uses it
-	decided chan struct{} // closed once it is no stranger's, or has left
+	decided chan struct{} // closed once it was of somebody who is known, or has left
+	decide  sync.Once
+	heard   atomic.Int64 // when something came last, in nanoseconds
+	known   atomic.Bool  // it is of somebody who is known; door.mu guards its changes
 
 	// The rest door.mu guards.
-	stranger *list.Element // among those that are unknown; nil: it is none
-	leaving  *time.Timer   // of a stranger
-	left     bool
+	principal identity.Principal
+	stranger  *list.Element // among those that are unknown; nil: it is none
+	leaving   *time.Timer   // of a stranger
 }
 
 // Read implements net.Conn. Once a stranger has sent enough it waits for what becomes of it: what
@@ -148,9 +224,12 @@ type passed struct {
 func (p *passed) Read(b []byte) (int, error) {
 	if p.read >= strangerBytes {
 		<-p.decided
-		return p.Conn.Read(b)
+		n, err := p.Conn.Read(b)
+		p.heard.Store(time.Now().UnixNano())
+		return n, err
 	}
 	n, err := p.Conn.Read(b[:min(len(b), strangerBytes-p.read)])
+	p.heard.Store(time.Now().UnixNano())
 	p.read += n
 	return n, err
 }
@@ -162,17 +241,28 @@ func (p *passed) RemoteAddr() net.Addr { return p.peer }
 // Close implements net.Conn.
 func (p *passed) Close() error {
 	p.door.mu.Lock()
-	p.door.leave(p)
-	p.door.mu.Unlock()
-	return p.Conn.Close()
+	defer p.door.mu.Unlock()
+	return p.door.shut(p)
+}
+
+// isOf notes who is behind a stranger's connection.
+func (p *passed) isOf(principal identity.Principal) {
+	if p.known.Load() {
+		return // every call asks
+	}
+	p.door.mu.Lock()
+	defer p.door.mu.Unlock()
+	if p.stranger != nil { // it is still there
+		p.door.leave(p)
+		p.door.admit(p, principal)
+	}
 }
 
 // expire closes a stranger.
 func (p *passed) expire() {
 	p.door.mu.Lock()
-	still := p.door.decide(p)
-	p.door.mu.Unlock()
-	if still {
-		_ = p.Close() // there is nobody to tell
+	defer p.door.mu.Unlock()
+	if p.stranger != nil {
+		_ = p.door.shut(p) // there is nobody to tell
 	}
 }

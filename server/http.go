@@ -58,7 +58,7 @@ func (c *calls) operatorsOnly(next http.Handler) http.Handler {
 			err = c.identity.Authorizer().AuthorizeAll(string(principal), identity.Operator)
 		}
 		if err == nil {
-			connectionOf(r.Context()).met()
+			connectionOf(ctx).met(principal)
 			next.ServeHTTP(w, r)
 			return
 		}

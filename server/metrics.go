@@ -32,6 +32,8 @@ type Registry interface {
 //	                                             claims are refused
 //	panics_total                                 calls that panicked
 //	refused_connections_total                    connections closed because too many were open
+//	listeners_full                               listeners on which all connections of those who
+//	                                             are known are open: one more costs whoever has most
 //	file_stale{file}                             1 while the file that is there (tls, tokens,
 //	                                             policy) is no good and the one before in force
 //
@@ -50,6 +52,7 @@ type Metrics struct {
 	panics       prometheus.Counter
 
 	refusedConnections prometheus.Counter
+	listenersFull      prometheus.Gauge
 
 	store            [operations]prometheus.Observer
 	commitOperations prometheus.Histogram
@@ -92,6 +95,8 @@ func NewMetrics(registry Registry) (*Metrics, error) {
 		panics: prometheus.NewCounter(counter("idemd_panics_total", "Calls that panicked.")),
 		refusedConnections: prometheus.NewCounter(counter("idemd_refused_connections_total",
 			"Connections closed because too many were open.")),
+		listenersFull: prometheus.NewGauge(prometheus.GaugeOpts{Name: "idemd_listeners_full",
+			Help: "Listeners on which all connections of those who are known are open."}),
 		commitOperations: prometheus.NewHistogram(histogram("idemd_commit_operations",
 			"Operations in one commit of the store.", prometheus.ExponentialBuckets(1, 2, 12))),
 		commitBytes: prometheus.NewCounter(counter("idemd_commit_bytes_total",
@@ -108,7 +113,7 @@ func NewMetrics(registry Registry) (*Metrics, error) {
 	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "idemd_waiting_claims",
 		Help: "Claims that wait for another attempt now."}, m.waitingClaims)
 	for _, c := range []prometheus.Collector{m.answers, m.incomparable, m.repeatAge, m.repeatRatio,
-		m.panics, m.refusedConnections, m.commitOperations, m.commitBytes, m.commitSync, m.wallAhead, latency, waiting} {
+		m.panics, m.refusedConnections, m.listenersFull, m.commitOperations, m.commitBytes, m.commitSync, m.wallAhead, latency, waiting} {
 		if err := registry.Register(c); err != nil {
 			return nil, err
 		}

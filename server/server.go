@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
@@ -62,6 +63,10 @@ type Server struct {
 	top    store.Backend // what the services ask: the same, or that over all regions
 	health *health
 	calls  *calls
+	places int // for connections
+
+	entrances sync.Mutex
+	doors     []*door
 
 	draining   context.Context // ends when Shutdown begins
 	startDrain context.CancelFunc
@@ -88,13 +93,19 @@ func New(config Config) (*Server, error) {
 	if err := config.Metrics.watch(config.Identity); err != nil {
 		return nil, err
 	}
-	s := &Server{config: config, health: newHealth(config.Backend, notices(config.Notice, config.Identity))}
+	places, err := places(openFiles(), config.Logger)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{config: config, places: places}
+	s.health = newHealth(config.Backend, JoinNotices(notices(config.Notice, config.Identity), s.crowded))
 	s.draining, s.startDrain = context.WithCancel(context.Background())
 	s.calls = &calls{logger: config.Logger, metrics: config.Metrics, identity: config.Identity, draining: s.draining.Done()}
 	s.admin = newAdminHTTP(s.health, config.Metrics.registry, s.calls)
 	s.grpc = grpc.NewServer(slices.Concat(limits(config.Regions != nil), s.calls.options(), s.security(), []grpc.ServerOption{grpc.InTapHandle(received)})...)
 	if config.Identity != nil {
 		s.watching.Go(func() { config.Identity.Run(s.draining) })
+		s.watching.Go(s.lookAgain)
 	}
 	s.stack()
 	s.register()
@@ -195,7 +206,7 @@ func (s *Server) Serve(lis net.Listener) error {
 	if isLocal(lis) {
 		reflection.Register(registrar{s})
 	}
-	err := s.grpc.Serve(s.door(lis, maxConnections, s.config.Identity.Encrypts()))
+	err := s.grpc.Serve(s.door(lis, s.places, s.config.Identity.Encrypts()))
 	if errors.Is(err, grpc.ErrServerStopped) {
 		return nil
 	}
@@ -228,7 +239,44 @@ func (s *Server) door(lis net.Listener, most int, encrypts bool) *door {
 	if s.config.Identity.Identifies() && (encrypts || !isLocal(lis)) {
 		strangers = most / strangersShare
 	}
-	return newDoor(lis, most, strangers, s.config.Logger, s.config.Metrics)
+	d := newDoor(lis, most, strangers, s.config.Logger, s.config.Metrics)
+	s.entrances.Lock()
+	defer s.entrances.Unlock()
+	s.doors = append(s.doors, d)
+	return d
+}
+
+// allDoors are those that there are now.
+func (s *Server) allDoors() []*door {
+	s.entrances.Lock()
+	defer s.entrances.Unlock()
+	return slices.Clone(s.doors)
+}
+
+// lookAgain has those who are not known any more make room, until the drain begins.
+func (s *Server) lookAgain() {
+	ticker := time.NewTicker(lookInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-s.draining.Done():
+			return
+		case <-ticker.C:
+		}
+		for _, d := range s.allDoors() {
+			d.lookAgain(s.config.Identity.Knows)
+		}
+	}
+}
+
+// crowded is the notice of listeners that are full.
+func (s *Server) crowded() string {
+	for _, d := range s.allDoors() {
+		if d.isFull() {
+			return fmt.Sprintf("all connections that callers may have on %s are open: the log says who has most", d.Addr())
+		}
+	}
+	return ""
 }
 
 // Shutdown ends the server in this order: health says NOT_SERVING; waiting claims are
