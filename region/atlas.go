@@ -81,6 +81,7 @@ func (r *Region) redraw(list []store.Namespace) {
 		}
 		r.tell(k)
 	}
+	r.noteMoves(list)
 	slices.SortFunc(a.list, func(x, y *known) int { return strings.Compare(x.ns.Name, y.ns.Name) })
 	for _, k := range a.list {
 		a.answer.Placements = append(a.answer.Placements, &pb.KnownPlacement{

@@ -17,6 +17,7 @@ func (r *Region) Notice() string {
 	for p := range r.others() {
 		parts = append(parts, p.notice()...)
 	}
+	parts = append(parts, r.movesNotice()...)
 	troubles := r.troubledNow()
 	for _, name := range slices.Sorted(maps.Keys(troubles)) {
 		parts = append(parts, fmt.Sprintf("namespace %q %s", name, troubles[name]))

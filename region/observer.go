@@ -19,6 +19,9 @@ type Observer interface {
 	Joined(bool)
 	// Stranger says whether a region has another store than the one that is known.
 	Stranger(region string, is bool)
+	// Moving is for how long this server has seen a namespace at a step of a move. An empty step
+	// says that it is at none any more.
+	Moving(namespace, step string, lasts time.Duration)
 }
 
 // ForwardResult is what became of an operation whose home is another region.
@@ -47,3 +50,5 @@ func (nobody) StoodIn(string)                  {}
 func (nobody) Disputed(int)                    {}
 func (nobody) Joined(bool)                     {}
 func (nobody) Stranger(string, bool)           {}
+
+func (nobody) Moving(string, string, time.Duration) {}

@@ -81,6 +81,7 @@ type Region struct {
 	mu       sync.Mutex
 	records  map[string]bool // of unplaced namespaces that were looked into: there are records
 	troubles map[string]*trouble
+	moves    map[string]movesAt // by namespace
 
 	standIns map[string]*standIn
 	draining context.Context
@@ -112,7 +113,7 @@ func New(ctx context.Context, config Config) (*Region, error) {
 	}
 	r := &Region{
 		config: config, logger: config.Logger, peers: map[string]*peer{}, standIns: map[string]*standIn{},
-		records: map[string]bool{}, troubles: map[string]*trouble{}, joinSoon: make(chan struct{}, 1), started: time.Now(),
+		records: map[string]bool{}, troubles: map[string]*trouble{}, moves: map[string]movesAt{}, joinSoon: make(chan struct{}, 1), started: time.Now(),
 	}
 	for _, name := range config.Topology.names() {
 		if name != config.Name {

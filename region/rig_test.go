@@ -317,10 +317,11 @@ type events struct {
 	disputed  int
 	joined    bool
 	strangers map[string]bool
+	moving    map[string]string // "step, for so long", by namespace
 }
 
 func newEvents() *events {
-	return &events{changed: make(chan struct{}), up: map[string]bool{}, forwarded: map[string]int{}, stoodIn: map[string]int{}, strangers: map[string]bool{}}
+	return &events{changed: make(chan struct{}), up: map[string]bool{}, forwarded: map[string]int{}, stoodIn: map[string]int{}, strangers: map[string]bool{}, moving: map[string]string{}}
 }
 
 func (e *events) note(f func()) {
@@ -337,6 +338,9 @@ func (e *events) StoodIn(home string)             { e.note(func() { e.stoodIn[ho
 func (e *events) Disputed(n int)                  { e.note(func() { e.disputed = n }) }
 func (e *events) Joined(is bool)                  { e.note(func() { e.joined = is }) }
 func (e *events) Stranger(region string, is bool) { e.note(func() { e.strangers[region] = is }) }
+func (e *events) Moving(namespace, step string, lasts time.Duration) {
+	e.note(func() { e.moving[namespace] = fmt.Sprintf("%s, for %v", step, lasts.Round(time.Minute)) })
+}
 func (e *events) Forwarded(home string, r ForwardResult) {
 	e.note(func() { e.forwarded[home+" "+r]++ })
 }

@@ -20,6 +20,8 @@ import (
 //	region_store_joined                        1 if the store is home to keys, else 0
 //	region_peer_store_unknown{region}          1 if the region has another store than the one that
 //	                                           is known, and is not believed, else 0
+//	region_move_seconds{namespace,step}        how long the namespace has been at that step of a
+//	                                           move, as this server has seen it
 type RegionMetrics struct {
 	up        *prometheus.GaugeVec
 	roundTrip *prometheus.HistogramVec
@@ -28,6 +30,7 @@ type RegionMetrics struct {
 	disputed  prometheus.Gauge
 	joined    prometheus.Gauge
 	strangers *prometheus.GaugeVec
+	moving    *prometheus.GaugeVec
 }
 
 // NewRegionMetrics registers the metrics of regions beside a server's others.
@@ -47,8 +50,10 @@ func NewRegionMetrics(m *Metrics) *RegionMetrics {
 			Name: "idemd_region_store_joined", Help: "1 if all other regions know this region's store and it is home to keys, else 0."}),
 		strangers: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "idemd_region_peer_store_unknown", Help: "1 if the region has another store than the one that is known, and is not believed, else 0."}, []string{"region"}),
+		moving: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "idemd_region_move_seconds", Help: "How long the namespace has been at that step of a move, as this server has seen it. At frozen and sealed nothing new is granted."}, []string{"namespace", "step"}),
 	}
-	m.registry.MustRegister(r.up, r.roundTrip, r.forwarded, r.stoodIn, r.disputed, r.joined, r.strangers)
+	m.registry.MustRegister(r.up, r.roundTrip, r.forwarded, r.stoodIn, r.disputed, r.joined, r.strangers, r.moving)
 	return r
 }
 
@@ -79,6 +84,18 @@ func (r *RegionMetrics) Joined(joined bool) { r.joined.Set(oneIf(joined)) }
 // Stranger notes whether a region has another store than the one that is known.
 func (r *RegionMetrics) Stranger(name string, is bool) {
 	r.strangers.WithLabelValues(name).Set(oneIf(is))
+}
+
+// Moving notes for how long a namespace has been at a step of a move; if that is empty, at none.
+func (r *RegionMetrics) Moving(namespace, step string, lasts time.Duration) {
+	for _, other := range [...]string{"clearing", "frozen", "sealed", "flipped"} {
+		if other != step {
+			r.moving.DeleteLabelValues(namespace, other)
+		}
+	}
+	if step != "" {
+		r.moving.WithLabelValues(namespace, step).Set(lasts.Seconds())
+	}
 }
 
 func oneIf(is bool) float64 {
