@@ -232,6 +232,9 @@ func (v *move) alike(placed map[string]store.Placed) error {
 		if v.now() != atRest {
 			first = "abandon the move (--abandon), then "
 		}
+		if there := placed[source].Namespace; there.Tier != placed[v.To].Namespace.Tier {
+			return store.Refuse(store.ErrInvalidArgument, first+"the "+otherTier(v.To, placed[v.To].Namespace, source, there))
+		}
 		return store.Refuse(store.ErrInvalidArgument, fmt.Sprintf(
 			"the settings of namespace %q are not the same in regions %q and %q: %s; %s%s", v.Namespace, source, v.To, differ, first, howToSettle))
 	}

@@ -439,6 +439,23 @@ func TestMoveRefusesOtherSettings(t *testing.T) {
 	}
 }
 
+// A tier is fixed: to set it again is no advice.
+func TestMoveRefusesAnotherTier(t *testing.T) {
+	w := newMoveWorld(t, 1, "fixed us", 0)
+	w.stores["eu"] = storetest.NewMemory(w.clocks["eu"])
+	ns := store.Namespace{Name: movedNamespace, Tier: store.TierDay, Retention: worldRetention, Lease: 5 * time.Second, MaxAttempt: 30 * time.Second}
+	if _, err := w.stores["eu"].CreateNamespace(t.Context(), ns); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.stores["eu"].PlaceNamespace(t.Context(), movedNamespace, w.placementIn("us")); err != nil {
+		t.Fatal(err)
+	}
+	_, err := w.steps(MoveRequest{Namespace: movedNamespace, To: "eu"}, "eu")
+	if !errors.Is(err, store.ErrInvalidArgument) || !strings.Contains(err.Error(), "a tier is fixed") || strings.Contains(err.Error(), "namespace set") {
+		t.Fatalf("got %v", err)
+	}
+}
+
 // Copies of an abandoned move do not count when the move is made again.
 func TestMoveAgainAfterAnAbandonedOne(t *testing.T) {
 	w := newMoveWorld(t, 1, "prefix a-=eu *=us", 0)
