@@ -46,6 +46,12 @@ func (c *serveCmd) checkTopology() (*region.Topology, error) {
 	if c.TLSCert != "" && c.TLSClientCA == "" {
 		return nil, usageError("--topology with TLS needs --tls-client-ca: regions know each other by certificates of its authorities")
 	}
+	for name, place := range t.Regions {
+		if c.TLSCert != "" && name != c.Region && place.Principal == "" {
+			return nil, usageError("--topology: region %s has no principal, and so any region's certificate would speak for it: "+
+				"write whom its servers' certificates name, as principal: \"spiffe://…\"", name)
+		}
+	}
 	return t, nil
 }
 

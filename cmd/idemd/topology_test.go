@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -27,6 +28,7 @@ func writeTopology(t *testing.T, text string) string {
 func TestServeRefusesTopologies(t *testing.T) {
 	good := writeTopology(t, twoRegions)
 	bad := writeTopology(t, strings.Replace(twoRegions, "spiffe://", "", 1))
+	anyone := writeTopology(t, regexp.MustCompile(`, principal: "[^"]*"`).ReplaceAllString(twoRegions, ""))
 	ours := writeTopology(t, strings.Replace(twoRegions, `"*"`, "payments", 1))
 	for name, test := range map[string]struct {
 		args []string
@@ -41,6 +43,7 @@ func TestServeRefusesTopologies(t *testing.T) {
 		"standing in, alone":      {[]string{"--topology=" + good, "--region=eu", "--stand-in=us"}, exitUsage, []string{"--stand-in", "--store"}},
 		"no rule for default":     {[]string{"--topology=" + ours, "--region=eu"}, exitFailed, []string{`namespace "default"`, "no rule"}},
 		"TLS without a CA":        {[]string{"--topology=" + good, "--region=eu", "--tls-cert=c", "--tls-key=k"}, exitUsage, []string{"--tls-client-ca"}},
+		"TLS, and any peer is us": {[]string{"--topology=" + anyone, "--region=eu", "--tls-cert=c", "--tls-key=k", "--tls-client-ca=a", "--policy=p"}, exitUsage, []string{"region us has no principal", "spiffe://"}},
 		"its own, in a database":  {[]string{"--topology=" + good, "--region=eu", "--store=postgres://u@h/d", "--stand-in=eu"}, exitUsage, []string{"own region"}},
 		"nobody's, in a database": {[]string{"--topology=" + good, "--region=eu", "--store=postgres://u@h/d", "--stand-in=ap"}, exitUsage, []string{"no such region"}},
 	} {
