@@ -121,7 +121,8 @@
 // Recovery: to begin raises the floor of every namespace to now, and the one that namespaces
 // created later begin with; it counts for these for 35 days and the longest lease. An update
 // never lowers a floor; to lift one takes it off. Both are kept with who, when and why. A move
-// carries a standing floor with what began it, and past retentions, each with its last instant.
+// carries a standing floor with what began it, and past retentions, each with its last instant. While
+// the namespace is sealed the floor is only noted: it stands from the flip on, or goes.
 //
 // Regions: behind bad input that can be told without the namespace, and an unknown namespace,
 // and before all else, an operation on a key that was sent by another epoch than that of the
