@@ -43,6 +43,9 @@ func (f *databaseFlags) check() error {
 		return usageError("--%w", err)
 	}
 	config, err := pgxpool.ParseConfig(*f.Store)
+	if file := (*fs.PathError)(nil); errors.As(err, &file) {
+		return usageError("--store names a file that cannot be read: %w", file)
+	}
 	if err != nil {
 		return notLike(unparsed(err))
 	}
@@ -69,13 +72,7 @@ func ambiguous(dsn string) bool {
 
 // unparsed says what is wrong with a connection string, without any of its text.
 func unparsed(err error) string {
-	var (
-		refused *pgconn.ParseConfigError
-		file    *fs.PathError
-	)
-	if errors.As(err, &file) {
-		return file.Error()
-	}
+	var refused *pgconn.ParseConfigError
 	if !errors.As(err, &refused) {
 		return "it cannot be read"
 	}

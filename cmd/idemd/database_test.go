@@ -155,7 +155,7 @@ func TestServeDatabaseRefuses(t *testing.T) {
 		"at in a setting":   {store: "postgres://u@127.0.0.1:1/db?password=x@" + secret, code: exitUsage, want: []string{"%40"}},
 		"host with at":      {store: "user=u host=" + secret + "@127.0.0.1 port=1", code: exitUsage, want: []string{"%40"}},
 		"bad setting":       {store: "postgres://u:" + secret + "@host/db?sslmode=maybe", code: exitUsage, want: []string{"TLS"}},
-		"no certificate":    {store: "postgres://u:" + secret + "@host/db?sslmode=verify-full&sslrootcert=/no/such/file", code: exitUsage, want: []string{"/no/such/file"}},
+		"no certificate":    {store: "postgres://u:" + secret + "@host/db?sslmode=verify-full&sslrootcert=/no/such/file", code: exitUsage, want: []string{"--store names a file that cannot be read", "/no/such/file"}},
 		"bad region":        {store: withSecret(t, ready), args: []string{"--region=No"}, code: exitUsage, want: []string{`--region "No"`}},
 		"no connections":    {store: withSecret(t, ready), args: []string{"--store-conns=0"}, code: exitUsage, want: []string{"--store-conns 0", "1 or more"}},
 		"nobody there":      {store: "postgres://u:" + secret + "@" + closed + "/db", want: []string{closed, "refused", "running"}},
@@ -244,11 +244,11 @@ func TestMigrate(t *testing.T) {
 		code    int
 		want    []string
 	}{
-		{"status", exitPending, []string{"older than this release", "schema        0", "pending       0001_begin", "pending       0002_members"}},
-		{"status -o json", exitPending, []string{`{"pending":["0001_begin","0002_members"],"release":2,"schema":0}` + "\n"}},
-		{"up", exitOK, []string{"migrated: 0001_begin, 0002_members", "region    local"}},
+		{"status", exitPending, []string{"older than this release", "schema        0", "pending       0001_begin", "pending       0002_members", "pending       0003_pages"}},
+		{"status -o json", exitPending, []string{`{"pending":["0001_begin","0002_members","0003_pages"],"release":3,"schema":0}` + "\n"}},
+		{"up", exitOK, []string{"migrated: 0001_begin, 0002_members, 0003_pages", "region    local"}},
 		{"status", exitOK, []string{"up to date"}},
-		{"status -o json", exitOK, []string{`{"pending":[],"release":2,"schema":2}` + "\n"}},
+		{"status -o json", exitOK, []string{`{"pending":[],"release":3,"schema":3}` + "\n"}},
 		{"up", exitOK, []string{"up to date: nothing was to be done"}},
 	} {
 		r := run(t, append([]string{"migrate"}, strings.Fields(step.command)...)...)

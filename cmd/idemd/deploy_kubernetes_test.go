@@ -143,6 +143,8 @@ func (k *cluster) containers(t *testing.T, o object) (found []*container) {
 		switch at[v.Name] = t.TempDir(); {
 		case v.Secret.SecretName == "idemd-tls":
 			at[v.Name] = k.tls
+		case v.Secret.SecretName == "idemd-database":
+			at[v.Name] = filepath.Join(k.tls, "database")
 		case v.ConfigMap.Name != "":
 			for name, text := range k.config(t, v.ConfigMap.Name) {
 				put(t, filepath.Join(at[v.Name], name), (&container{addr: k.addr}).here(text))
@@ -208,7 +210,8 @@ func (k *cluster) reached(t *testing.T, region string) {
 // outside is where the topology of deploy/kubernetes has a region.
 func outside(region string) string { return "idemd." + region + ".example.com:7600" }
 
-// certificates makes a secret idemd-tls for each name, of one authority.
+// certificates makes a secret idemd-tls for each name, of one authority, and the certificate in
+// the secret idemd-database in it.
 func certificates(t *testing.T, ids ...string) map[string]string {
 	t.Helper()
 	from, to := time.Now().Add(-time.Minute), time.Now().Add(time.Hour)
@@ -229,6 +232,7 @@ func certificates(t *testing.T, ids ...string) map[string]string {
 		put(t, filepath.Join(dirs[id], "tls.crt"), string(pair.Cert))
 		put(t, filepath.Join(dirs[id], "tls.key"), string(pair.Key))
 		put(t, filepath.Join(dirs[id], "ca.crt"), string(ca.PEM()))
+		put(t, filepath.Join(dirs[id], "database", "ca.crt"), string(ca.PEM()))
 	}
 	return dirs
 }
@@ -277,6 +281,28 @@ func TestDeployKubernetes(t *testing.T) {
 		k.serve(t)
 		run(t, append([]string{"namespace", "create", "payments", "--addr=" + k.addr["0.0.0.0:7600"]}, as(secrets["on-call"])...)...).ok(t)
 	})
+}
+
+// TestDeployDatabaseCertificate has the secret's URL name the authority of the database's certificate,
+// which is in the secret too: whoever opens the database must find it.
+func TestDeployDatabaseCertificate(t *testing.T) {
+	secrets := certificates(t, "idemd")
+	for _, dir := range []string{"database", "shared/eu"} {
+		objects := applied(t, dir)
+		k := &cluster{objects, ownAddr(t, nil, freeAddr(t)), secrets["idemd"], "postgres://idemd@127.0.0.1:1/idemd?sslmode=verify-full&sslrootcert=/etc/idemd-database/ca.crt"}
+		opened := k.of("Job", "Deployment")
+		if len(opened) != 2 {
+			t.Errorf("%s has %d objects that open the database", dir, len(opened))
+		}
+		for _, o := range opened {
+			for _, c := range k.containers(t, o) {
+				out, err := c.command(t, "migrate", "status").CombinedOutput()
+				if err == nil || !strings.Contains(string(out), "connection refused") {
+					t.Errorf("%s, %s: %v: %s", dir, o.Kind, err, out)
+				}
+			}
+		}
+	}
 }
 
 // ownAddr adds to addr where a server listens itself.

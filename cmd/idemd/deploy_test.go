@@ -199,7 +199,11 @@ func healthy(t *testing.T, admin string) {
 // put writes a file that only this machine has.
 func put(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	err := os.MkdirAll(filepath.Dir(path), 0o700)
+	if err == nil {
+		err = os.WriteFile(path, []byte(text), 0o600)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 }
