@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/internal/pagetoken"
 )
 
 // The files of a store's directory.
@@ -404,7 +405,8 @@ func (o *opener) loop(newest commitTime) (*loop, error) {
 // start makes the Store and its goroutines.
 func (o *opener) start(l *loop, m mark) (*Store, error) {
 	s := &Store{
-		opts: o.opts, dir: o.dir, id: o.id, db: o.db, lock: o.lock, waitSpare: o.waitSpare, pruner: o.pruner,
+		pages: pagetoken.Random(),
+		opts:  o.opts, dir: o.dir, id: o.id, db: o.db, lock: o.lock, waitSpare: o.waitSpare, pruner: o.pruner,
 		intake: newIntake(), clock: resumeClock(o.opts, l.newest), settled: newSettled(o.opts.CacheBytes / 2), failed: make(chan struct{}),
 	}
 	l.s = s

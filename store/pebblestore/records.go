@@ -3,9 +3,7 @@ package pebblestore
 import (
 	"cmp"
 	"context"
-	"encoding/hex"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -120,11 +118,11 @@ func (s *Store) readPage(ctx context.Context, req store.ListRequest, read readin
 	tier := read.known.namespaces[req.Namespace].Tier
 	from, to := tierSpan(tier)
 	if req.PageToken != "" {
-		last, ok := decodePageToken(req.PageToken, tier)
-		if !ok {
-			return store.RecordPage{}, store.Refuse(store.ErrInvalidArgument, "page token is not one that this namespace's listing gave")
+		last, err := s.pages.Open(req)
+		if err != nil {
+			return store.RecordPage{}, err
 		}
-		from = slices.Concat(last, []byte{0}) // the row after it
+		from = append(last, 0) // the row after it
 	}
 	it, err := s.db.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: from, UpperBound: to})
 	if err != nil {
@@ -141,7 +139,7 @@ func (s *Store) readPage(ctx context.Context, req store.ListRequest, read readin
 		spent := !budget.spend(len(it.Value()))
 		rec, err := listed(it, req, read.now)
 		if spent || rec != nil && len(page.Records) == size {
-			page.NextPageToken = encodePageToken(last)
+			page.NextPageToken = s.pages.Seal(req, last)
 			break
 		}
 		if err != nil {
@@ -175,12 +173,4 @@ func listed(it *pebble.Iterator, req store.ListRequest, now time.Time) (*store.R
 	}
 	r.rec.Outcome = nil
 	return r.rec, nil
-}
-
-// A page token is the last row's key without its prefix and tier, in hexadecimal.
-func encodePageToken(rowKey []byte) string { return hex.EncodeToString(rowKey[2:]) }
-
-func decodePageToken(token string, tier store.Tier) ([]byte, bool) {
-	rest, err := hex.DecodeString(token)
-	return append([]byte{prefixRow, byte(tier)}, rest...), err == nil && len(rest) == rowKeyLen-2
 }

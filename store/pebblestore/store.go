@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/internal/pagetoken"
 )
 
 // Store is an embedded store in one directory. Make it with [Open].
@@ -27,6 +28,7 @@ type Store struct {
 	pruner    *chainPruner
 	intake    *intake
 	known     namespaceSet
+	pages     pagetoken.Sealer
 	clock     *clock
 
 	ending  atomic.Bool // set before the last commit

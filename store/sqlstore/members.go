@@ -8,9 +8,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/internal/pagetoken"
 )
 
-// beMember gives the region's store its id, if it has none: then this is the first process that
+// beMember gives the region's store its id and what seals its page tokens, if it has none: then this is the first process that
 // opens it.
 func (s *Store) beMember(ctx context.Context) error {
 	text, err := json.Marshal(store.Membership{StoreID: store.NewStoreID()})
@@ -18,7 +19,15 @@ func (s *Store) beMember(ctx context.Context) error {
 		return err
 	}
 	_, err = s.pool.Exec(ctx, "INSERT INTO idem_members (region, membership) VALUES ($1, $2) ON CONFLICT (region) DO NOTHING", s.opts.Region, string(text))
-	return err
+	if err != nil {
+		return err
+	}
+	var secret string
+	if err := s.pool.QueryRow(ctx, "SELECT page_secret::text FROM idem_members WHERE region = $1", s.opts.Region).Scan(&secret); err != nil {
+		return err
+	}
+	s.pages = pagetoken.New([]byte(secret))
+	return nil
 }
 
 func readMembership(ctx context.Context, q rowQuerier, region, lock string) (m store.Membership, err error) {

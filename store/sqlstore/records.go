@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -101,9 +100,13 @@ func (s *Store) ListRecords(ctx context.Context, req store.ListRequest) (store.R
 	if err != nil {
 		return store.RecordPage{}, err
 	}
-	from, err := decodePageToken(req.PageToken)
-	if err != nil {
-		return store.RecordPage{}, err
+	from := listPlace{after: []byte{}}
+	if req.PageToken != "" {
+		place, err := s.pages.Open(req)
+		if err != nil {
+			return store.RecordPage{}, err
+		}
+		from = decodePlace(place)
 	}
 	if err := s.awaitCommits(ctx, ns); err != nil {
 		return store.RecordPage{}, err
@@ -184,7 +187,7 @@ func (l *listing) bucket(ctx context.Context, id bucketID, after []byte) (full b
 			return false, err
 		}
 		if len(l.page.Records) == l.size || l.budget <= 0 {
-			l.page.NextPageToken = listPlace{start: id.start, after: last}.token()
+			l.page.NextPageToken = l.s.pages.Seal(l.req, listPlace{start: id.start, after: last}.encode())
 			return true, nil
 		}
 		after = last
@@ -288,19 +291,12 @@ type listPlace struct {
 	after []byte
 }
 
-// A page token is the bucket's start and the digest, in hexadecimal. Of a damaged row the
-// digest may have any length.
-func (p listPlace) token() string {
-	return hex.EncodeToString(append(binary.BigEndian.AppendUint64(nil, uint64(p.start)), p.after...))
+// encode returns the bucket's start and the digest. Of a damaged row the digest may have any length.
+func (p listPlace) encode() []byte {
+	return append(binary.BigEndian.AppendUint64(nil, uint64(p.start)), p.after...)
 }
 
-func decodePageToken(token string) (listPlace, error) {
-	if token == "" {
-		return listPlace{after: []byte{}}, nil
-	}
-	b, err := hex.DecodeString(token)
-	if err != nil || len(b) < 8 {
-		return listPlace{}, store.Refuse(store.ErrInvalidArgument, "page token is not one that this namespace's listing gave")
-	}
-	return listPlace{start: int64(binary.BigEndian.Uint64(b)), after: b[8:]}, nil
+// decodePlace reads what encode made.
+func decodePlace(b []byte) listPlace {
+	return listPlace{start: int64(binary.BigEndian.Uint64(b)), after: b[8:]}
 }

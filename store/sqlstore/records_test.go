@@ -112,8 +112,8 @@ func TestListRecords(t *testing.T) {
 	wantEqual(t, "some have expired", got, []string{"1022-0", "1022-1", "1022-2", "1037-0", "1037-1", "1037-2", "running"})
 
 	odd := listPlace{start: 1, after: []byte{1, 2}} // a damaged row can be the last of a page
-	if got, err := decodePageToken(odd.token()); err != nil || fmt.Sprint(got) != fmt.Sprint(odd) {
-		t.Errorf("the place of a damaged row: %v, %v", got, err)
+	if got := decodePlace(odd.encode()); fmt.Sprint(got) != fmt.Sprint(odd) {
+		t.Errorf("the place of a damaged row: %v", got)
 	}
 	for _, token := range []string{"x", "00", "zz" + fmt.Sprintf("%078d", 0)} {
 		_, err := s.ListRecords(t.Context(), store.ListRequest{Namespace: "hours", PageToken: token})

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/internal/pagetoken"
 	"github.com/idemd/idemd/store/sqlstore/pgtest"
 )
 
@@ -122,7 +123,7 @@ func (r *rig) storeOn(opts Options, pool *pgxpool.Pool, d dialect) *Store {
 	clock := newDBClock(opts)
 	clock.monotonic = nil // it stands still
 	t := newTexts(opts)
-	s := &Store{opts: opts, pool: pool, dialect: d, texts: t, clock: clock, catalog: newCatalog(pool, t, clock, opts.Logger)}
+	s := &Store{opts: opts, pool: pool, dialect: d, pages: pagetoken.New(nil), texts: t, clock: clock, catalog: newCatalog(pool, t, clock, opts.Logger)}
 	s.catalog.watch, s.catalog.damaged = d.watch, opts.Observer.Damaged
 	s.seal = newSealer(pool, d, opts, clock, s.catalog)
 	s.ending, s.end = context.WithCancel(context.Background())

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/internal/pagetoken"
 )
 
 // Store is a key store in a database. Make it with [Open]. Its methods may be called by any
@@ -21,6 +22,7 @@ type Store struct {
 	clock   *dbClock
 	catalog *catalog
 	seal    *sealer
+	pages   pagetoken.Sealer
 
 	batches batches
 	turns   turns

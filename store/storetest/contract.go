@@ -1,9 +1,12 @@
 package storetest
 
 import (
+	"cmp"
 	"context"
+	"encoding/hex"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/idemd/idemd/store"
@@ -23,6 +26,7 @@ var contract = []check{
 	{"a recovery floor is lifted by name", on(contractLiftRecovery)},
 	{"a recovery floor for new namespaces ages", on(contractFloorForNewAges)},
 	{"records are listed in pages", on(contractPages)},
+	{"a page token says nothing and chooses nothing", on(contractPageTokens)},
 	{"buckets are slices of their tier", on(contractBuckets)},
 	{"requests of a context that is gone", on(contractContext)},
 }
@@ -281,6 +285,50 @@ func contractPages(r *rig) {
 	} {
 		_, err := r.ListRecords(r.ctx, bad)
 		r.refusedAs("a bad listing", err, store.ErrInvalidArgument)
+	}
+}
+
+// contractPageTokens: the keys of two tenants lie among each other, and neither learns from a token
+// where those of the other are, or can choose one to find out.
+func contractPageTokens(r *rig) {
+	for _, id := range attemptNames(20) {
+		r.grant(store.Key{Namespace: hourTakeover, ID: id}, "a")
+		r.grant(store.Key{Namespace: holdKey.Namespace, ID: id}, "a")
+	}
+	req := store.ListRequest{Namespace: hourTakeover, PageSize: 1}
+	first := ""
+	for {
+		page, err := r.ListRecords(r.ctx, req)
+		if err != nil {
+			r.Fatalf("ListRecords: %v", err)
+		}
+		if req.PageToken = page.NextPageToken; req.PageToken == "" {
+			break
+		}
+		first = cmp.Or(first, req.PageToken)
+		for _, id := range attemptNames(20) {
+			digest := store.Key{Namespace: holdKey.Namespace, ID: id}.Digest()
+			if strings.Contains(strings.ToLower(req.PageToken), hex.EncodeToString(digest[:4])) {
+				r.Errorf("the page token %s shows the digest of another namespace's key: %x", req.PageToken, digest)
+			}
+		}
+	}
+	other := byte('0')
+	if first[len(first)-1] == other {
+		other = '1'
+	}
+	for what, bad := range map[string]store.ListRequest{
+		"of another namespace": {Namespace: holdKey.Namespace, PageToken: first},
+		"of another state":     {Namespace: hourTakeover, PageToken: first, Filter: store.Filter{State: store.StateReleased}},
+		"of lapsed ones":       {Namespace: hourTakeover, PageToken: first, Filter: store.Filter{Lapsed: true}},
+		"that was changed":     {Namespace: hourTakeover, PageToken: first[:len(first)-1] + string(other)},
+	} {
+		_, err := r.ListRecords(r.ctx, bad)
+		r.refusedAs("a page token "+what, err, store.ErrInvalidArgument)
+	}
+	page, err := r.ListRecords(r.ctx, store.ListRequest{Namespace: hourTakeover, PageSize: 1000, PageToken: first})
+	if err != nil || len(page.Records) == 0 {
+		r.Errorf("a larger page after a small one: %d records, %v", len(page.Records), err)
 	}
 }
 

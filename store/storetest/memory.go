@@ -1,9 +1,9 @@
 package storetest
 
 import (
+	"bytes"
 	"cmp"
 	"context"
-	"encoding/hex"
 	"maps"
 	"slices"
 	"strings"
@@ -12,12 +12,14 @@ import (
 	"time"
 
 	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/internal/pagetoken"
 )
 
 // Memory is a [store.Backend] in a map: the transition functions and nothing else. It
 // keeps nothing across a restart, so it is a fake for tests of what stands on a store.
 type Memory struct {
 	clock *store.SteadyClock
+	pages pagetoken.Sealer
 
 	mu         sync.Mutex
 	namespaces map[string]store.Namespace
@@ -36,6 +38,7 @@ var _ store.Backend = (*Memory)(nil)
 func NewMemory(source store.ClockSource) *Memory {
 	m := &Memory{
 		clock:      store.NewSteadyClock(source, time.Time{}),
+		pages:      pagetoken.Random(),
 		namespaces: map[string]store.Namespace{},
 		rows:       map[store.KeyDigest]*memoryRow{},
 		membership: store.Membership{StoreID: store.NewStoreID()},
@@ -166,8 +169,7 @@ func (m *Memory) InspectRecord(ctx context.Context, key store.Key) (inspection s
 	return inspection, err
 }
 
-// ListRecords implements [store.Records]. The page token is the last record's digest in
-// hexadecimal.
+// ListRecords implements [store.Records]. The page token is the last record's digest, sealed.
 func (m *Memory) ListRecords(_ context.Context, req store.ListRequest) (store.RecordPage, error) {
 	if err := req.Validate(); err != nil {
 		return store.RecordPage{}, err
@@ -179,8 +181,15 @@ func (m *Memory) ListRecords(_ context.Context, req store.ListRequest) (store.Re
 	}
 	now := m.clock.Now()
 	page := store.RecordPage{Now: now}
+	var after []byte
+	if req.PageToken != "" {
+		var err error
+		if after, err = m.pages.Open(req); err != nil {
+			return store.RecordPage{}, err
+		}
+	}
 	for digest, row := range m.rows {
-		if hex.EncodeToString(digest[:]) > req.PageToken && row.record.Key.Namespace == req.Namespace && req.Filter.Matches(row.record, now) {
+		if bytes.Compare(digest[:], after) > 0 && row.record.Key.Namespace == req.Namespace && req.Filter.Matches(row.record, now) {
 			rec := *row.record
 			rec.Outcome = nil
 			page.Records = append(page.Records, &rec)
@@ -194,7 +203,7 @@ func (m *Memory) ListRecords(_ context.Context, req store.ListRequest) (store.Re
 	if len(page.Records) > size {
 		page.Records = page.Records[:size]
 		last := page.Records[size-1].Key.Digest()
-		page.NextPageToken = hex.EncodeToString(last[:])
+		page.NextPageToken = m.pages.Seal(req, last[:])
 	}
 	return page, nil
 }
