@@ -155,7 +155,7 @@ func TestServeDatabaseRefuses(t *testing.T) {
 		"at in a setting":   {store: "postgres://u@127.0.0.1:1/db?password=x@" + secret, code: exitUsage, want: []string{"%40"}},
 		"host with at":      {store: "user=u host=" + secret + "@127.0.0.1 port=1", code: exitUsage, want: []string{"%40"}},
 		"bad setting":       {store: "postgres://u:" + secret + "@host/db?sslmode=maybe", code: exitUsage, want: []string{"TLS"}},
-		"no certificate":    {store: "postgres://u:" + secret + "@host/db?sslmode=verify-full&sslrootcert=/no/such/file", code: exitUsage, want: []string{"/no/such/file"}},
+		"no certificate":    {store: "postgres://u:" + secret + "@host/db?sslmode=verify-full&sslrootcert=/no/such/file", code: exitUsage, want: []string{"--store names a file that cannot be read", "/no/such/file"}},
 		"bad region":        {store: withSecret(t, ready), args: []string{"--region=No"}, code: exitUsage, want: []string{`--region "No"`}},
 		"no connections":    {store: withSecret(t, ready), args: []string{"--store-conns=0"}, code: exitUsage, want: []string{"--store-conns 0", "1 or more"}},
 		"nobody there":      {store: "postgres://u:" + secret + "@" + closed + "/db", want: []string{closed, "refused", "running"}},
