@@ -86,7 +86,7 @@ func TestStrangersTakeNoPlaceOfTheKnown(t *testing.T) {
 		a.inside.peer.met("token:a")
 		b.inside.peer.met("token:b")
 		caller := e.knock()
-		e.knock() // before the caller has shown who it is
+		e.knock()                         // before the caller has shown who it is
 		caller.inside.peer.met("token:c") // all have one: there is no place
 		for range 20 {
 			e.knock()

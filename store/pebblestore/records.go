@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -122,7 +123,7 @@ func (s *Store) readPage(ctx context.Context, req store.ListRequest, read readin
 		if err != nil {
 			return store.RecordPage{}, err
 		}
-		from = append(last, 0) // the row after it
+		from = slices.Concat(last, []byte{0}) // the row after it
 	}
 	it, err := s.db.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: from, UpperBound: to})
 	if err != nil {
