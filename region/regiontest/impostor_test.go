@@ -111,6 +111,7 @@ func TestAStoreThatTurnsUpAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, Plan{Placements: map[string]string{"*": "fixed eu"}})
 	w.placed(store.DefaultNamespace)
+	w.grants(20*time.Second, w.bare["eu"], "eu", store.DefaultNamespace) // once all know its store
 	keys := []store.Key{w.settled(w.fresh(store.DefaultNamespace))}
 	data := filepath.Join(w.dirs["eu"], "data")
 	move := func(from, to string) {

@@ -238,6 +238,7 @@ func TestEnumsHaveTheSameNumbers(t *testing.T) {
 		{int(store.EventImported), pb.EventKind(store.EventImported), "EVENT_KIND_IMPORTED"},
 		{int(store.RecoveryBegun), pb.RecoveryKind(store.RecoveryBegun), "RECOVERY_KIND_BEGUN"},
 		{int(store.RecoveryLifted), pb.RecoveryKind(store.RecoveryLifted), "RECOVERY_KIND_LIFTED"},
+		{int(store.RecoveryCarried), pb.RecoveryKind(store.RecoveryCarried), "RECOVERY_KIND_CARRIED"},
 		{int(store.EntityOptional), entityRuleToProto(store.EntityOptional), "ENTITY_RULE_OPTIONAL"},
 		{int(store.EntityRequired), entityRuleToProto(store.EntityRequired), "ENTITY_RULE_REQUIRED"},
 		{int(store.EntityForbidden), entityRuleToProto(store.EntityForbidden), "ENTITY_RULE_FORBIDDEN"},
@@ -250,7 +251,7 @@ func TestEnumsHaveTheSameNumbers(t *testing.T) {
 	// A value that is added to the wire must be added to the table too.
 	for wire, known := range map[protoreflect.Enum]int{
 		pb.State(0): int(store.StateReleased), pb.LapsePolicy(0): int(store.Hold), pb.Effect(0): int(store.EffectUnknown),
-		pb.Tier(0): int(store.TierMonth), pb.EventKind(0): int(store.EventImported), pb.RecoveryKind(0): int(store.RecoveryLifted), pb.EntityRule(0): int(store.EntityForbidden) + 1,
+		pb.Tier(0): int(store.TierMonth), pb.EventKind(0): int(store.EventImported), pb.RecoveryKind(0): int(store.RecoveryCarried), pb.EntityRule(0): int(store.EntityForbidden) + 1,
 	} {
 		if n := wire.Descriptor().Values().Len(); n != known+1 {
 			t.Errorf("%v has %d values, %d are known", wire.Descriptor().Name(), n, known+1)

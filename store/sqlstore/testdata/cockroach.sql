@@ -39,6 +39,12 @@ CREATE TABLE IF NOT EXISTS idem_members (
 
 INSERT INTO idem_schema (version, compatible) VALUES (2, 2) ON CONFLICT (version) DO NOTHING;
 
+-- Migration 0003_pages.
+-- What seals where a listing goes on, which no caller may know or choose. All replicas of a region have the same.
+ALTER TABLE idem_members ADD COLUMN IF NOT EXISTS page_secret uuid NOT NULL DEFAULT gen_random_uuid();
+
+INSERT INTO idem_schema (version, compatible) VALUES (3, 2) ON CONFLICT (version) DO NOTHING;
+
 -- The servers of region us-east1 make a table for each bucket, such as this one.
 CREATE TABLE IF NOT EXISTS idem_us_east1_day_0 (
   digest bytea PRIMARY KEY,
