@@ -104,6 +104,7 @@ func (d *door) admit(p *passed, principal identity.Principal) {
 	d.known[principal][p] = struct{}{}
 	d.count(1)
 	p.principal = principal
+	p.heard.Store(time.Now().UnixNano()) // by which it is known
 	p.known.Store(true)
 	p.decide.Do(func() { close(p.decided) })
 	if d.open > d.most-d.strangers {
