@@ -29,9 +29,9 @@ var stressTiming = Timing{MaxStatement: 40 * time.Second, MaxOffset: 10 * time.S
 // buckets pass every six seconds and maintenance moves and drops them. What was answered must
 // be a history that keeps the promises. IDEMD_STRESS is how long.
 func TestStressAtBucketEnds(t *testing.T) {
-	length := 15 * time.Second
+	length := 17 * time.Second
 	if testing.Short() {
-		length = 8 * time.Second
+		length = 11 * time.Second
 	}
 	if text := os.Getenv("IDEMD_STRESS"); text != "" {
 		var err error
