@@ -78,19 +78,11 @@ func (p *pending) pause(ctx context.Context, d time.Duration) bool {
 	if p == nil {
 		return pause(ctx, d)
 	}
-	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d {
-		return false
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	case <-p.fallAsleep():
+	went, woken := pauseUnless(ctx, d, p.fallAsleep())
+	if woken {
 		return pause(ctx, firstBackgroundPause/2+rand.N(firstBackgroundPause))
 	}
+	return went
 }
 
 func (p *pending) fallAsleep() <-chan struct{} {

@@ -119,15 +119,23 @@ func retryAfter(err error) time.Duration {
 
 // pause waits, and reports false if ctx ends or would end first.
 func pause(ctx context.Context, d time.Duration) bool {
+	went, _ := pauseUnless(ctx, d, nil)
+	return went
+}
+
+// pauseUnless is pause, unless something else happens before, which woken tells.
+func pauseUnless(ctx context.Context, d time.Duration, event <-chan struct{}) (went, woken bool) {
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d {
-		return false
+		return false, false
 	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-		return false
+		return false, false
 	case <-timer.C:
-		return true
+		return true, false
+	case <-event:
+		return false, true
 	}
 }

@@ -107,7 +107,7 @@ func (m *Mover) Move(ctx context.Context, req MoveRequest, tell func(Step) error
 	if v.Abandon {
 		return v.raced(v.abandon(ctx))
 	}
-	if v.now() != atRest {
+	if v.now() != placement.AtRest {
 		v.detail = fmt.Sprintf("the move was under way, at revision %d; going on", v.current.Revision)
 	}
 	for !v.done() {
@@ -134,46 +134,23 @@ type move struct {
 	detail  string          // for the next step
 }
 
-// stage is how far a move has got.
-type stage int
-
-const (
-	atRest stage = iota
-	clearing
-	frozen
-	sealed
-	flipped
-)
-
-func (v *move) now() stage {
-	switch phase := v.current.Move.Phase; {
-	case phase == store.MoveFrozen:
-		return frozen
-	case phase == store.MoveSealed:
-		return sealed
-	case phase == store.MoveFlipped && v.arrived():
-		return flipped
-	case phase == store.MoveFlipped:
-		return clearing
-	}
-	return atRest
-}
+func (v *move) now() placement.Stage { return placement.StageOf(v.current) }
 
 // arrived reports whether the new home is the home.
 func (v *move) arrived() bool { return v.rule.String() == placement.Fixed(v.To) }
 
-func (v *move) done() bool { return v.now() == atRest && v.arrived() }
+func (v *move) done() bool { return v.now() == placement.AtRest && v.arrived() }
 
 // step takes the move from one placement to the next.
 func (v *move) step(ctx context.Context) error {
 	switch v.now() {
-	case clearing:
+	case placement.Clearing:
 		return v.clear(ctx, store.MoveFrozen)
-	case frozen:
+	case placement.Frozen:
 		return v.freeze(ctx)
-	case sealed:
+	case placement.Sealed:
 		return v.carry(ctx)
-	case flipped:
+	case placement.Flipped:
 		return v.finish(ctx)
 	}
 	return v.begin(ctx)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/idemd/idemd/region/placement"
 	"github.com/idemd/idemd/store"
 )
 
@@ -14,17 +15,17 @@ import (
 // forgets now, or before anything is moved there again.
 func (v *move) abandon(ctx context.Context) error {
 	switch v.now() {
-	case flipped:
+	case placement.Flipped:
 		return store.Refuse(store.ErrInvalidArgument, fmt.Sprintf(
 			"the keys of namespace %q have arrived in region %q; to have them back, move them back", v.Namespace, v.To))
-	case atRest:
+	case placement.AtRest:
 		return store.Refuse(store.ErrInvalidArgument, fmt.Sprintf(
 			"no move of namespace %q is under way%s, and nothing was changed: its keys live by %q (epoch %d)", v.Namespace, v.asFarAs(), v.current.Rule, v.current.Epoch))
 	}
 	if v.misses(v.decider()) {
 		return v.overrule(ctx)
 	}
-	if v.now() != clearing || v.epoch > v.current.Epoch {
+	if v.now() != placement.Clearing || v.epoch > v.current.Epoch {
 		if err := v.decide(ctx, v.next(store.MoveFlipped)); err != nil {
 			return err
 		}

@@ -229,7 +229,7 @@ func (v *move) alike(placed map[string]store.Placed) error {
 			continue
 		}
 		first := ""
-		if v.now() != atRest {
+		if v.now() != placement.AtRest {
 			first = "abandon the move (--abandon), then "
 		}
 		if there := placed[source].Namespace; there.Tier != placed[v.To].Namespace.Tier {

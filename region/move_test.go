@@ -345,19 +345,25 @@ func TestMoveRefusesAClockThatIsFarBehind(t *testing.T) {
 	}
 }
 
+// setFloor has the region's store refuse what it may have forgotten until now.
+func (w *moveWorld) setFloor(region string) {
+	w.t.Helper()
+	ns, err := w.stores[region].GetNamespace(w.t.Context(), movedNamespace)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ns.RecoveryFloor = w.clocks[region].Wall()
+	if _, err := w.stores[region].UpdateNamespace(w.t.Context(), ns); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 // What an old home may have forgotten stays forgotten: the recovery floor moves along.
 func TestMoveCarriesTheRecoveryFloor(t *testing.T) {
 	w := newMoveWorld(t, 1, "fixed us", 0)
-	ns, err := w.stores["us"].GetNamespace(t.Context(), movedNamespace)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ns.RecoveryFloor = w.clocks["us"].Wall()
-	if _, err := w.stores["us"].UpdateNamespace(t.Context(), ns); err != nil {
-		t.Fatal(err)
-	}
+	w.setFloor("us")
 	w.finishMove(MoveRequest{Namespace: movedNamespace, To: "eu"})
-	_, err = w.stores["eu"].Claim(t.Context(), store.ClaimRequest{Key: store.Key{Namespace: movedNamespace, ID: "1"}, AttemptID: "a", Epoch: 2})
+	_, err := w.stores["eu"].Claim(t.Context(), store.ClaimRequest{Key: store.Key{Namespace: movedNamespace, ID: "1"}, AttemptID: "a", Epoch: 2})
 	if !errors.Is(err, store.ErrUnknownHistory) {
 		t.Fatalf("a key that may have been forgotten: %v, want UNKNOWN_HISTORY", err)
 	}
@@ -392,14 +398,7 @@ func TestMoveCarriesARecoveryThatBeginsMeanwhile(t *testing.T) {
 // A move that is given up leaves no floor where other keys of the namespace live.
 func TestMoveThatIsAbandonedLeavesNoFloor(t *testing.T) {
 	w := newMoveWorld(t, 1, "prefix a-=eu *=us", 0)
-	ns, err := w.stores["us"].GetNamespace(t.Context(), movedNamespace)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ns.RecoveryFloor = w.clocks["us"].Wall()
-	if _, err := w.stores["us"].UpdateNamespace(t.Context(), ns); err != nil {
-		t.Fatal(err)
-	}
+	w.setFloor("us")
 	req := MoveRequest{Namespace: movedNamespace, To: "eu"}
 	w.crashAt("copied", req)
 	abandon := req
@@ -418,7 +417,7 @@ func TestMoveThatIsAbandonedLeavesNoFloor(t *testing.T) {
 	if err := claim(2); err != nil {
 		t.Errorf("a key that is known: %v", err)
 	}
-	_, err = w.stores["eu"].Claim(t.Context(), store.ClaimRequest{Key: store.Key{Namespace: movedNamespace, ID: "1"}, AttemptID: "x", Epoch: 2})
+	_, err := w.stores["eu"].Claim(t.Context(), store.ClaimRequest{Key: store.Key{Namespace: movedNamespace, ID: "1"}, AttemptID: "x", Epoch: 2})
 	if !errors.Is(err, store.ErrUnknownHistory) {
 		t.Errorf("once it has moved: %v, want UNKNOWN_HISTORY", err)
 	}

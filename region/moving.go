@@ -9,27 +9,12 @@ import (
 	"github.com/idemd/idemd/store"
 )
 
-// movesAt is a step of a move that this server sees a namespace at. Who makes the move may have
+// movesAt is a stage of a move that this server sees a namespace at. Who makes the move may have
 // stopped long ago, and only that it lasts shows it.
 type movesAt struct {
-	step, to string
-	since    time.Time // it was seen
-}
-
-// movesAtNow is empty, but for the time, if the namespace does not move.
-func movesAtNow(p store.Placement) movesAt {
-	at := movesAt{to: p.Move.To, since: time.Now()}
-	switch {
-	case p.Move.Phase == store.MoveFrozen:
-		at.step = "frozen"
-	case p.Move.Phase == store.MoveSealed:
-		at.step = "sealed"
-	case p.Move.Phase == store.MoveFlipped && p.Rule == placement.Fixed(p.Move.To):
-		at.step = "flipped"
-	case p.Move.Phase == store.MoveFlipped:
-		at.step = "clearing"
-	}
-	return at
+	stage placement.Stage
+	to    string
+	since time.Time // it was seen
 }
 
 // noteMoves keeps since when each namespace has been where it is on its way.
@@ -37,15 +22,15 @@ func (r *Region) noteMoves(list []store.Namespace) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, ns := range list {
-		at, before := movesAtNow(ns.Placement), r.moves[ns.Name]
+		at, before := movesAt{placement.StageOf(ns.Placement), ns.Placement.Move.To, time.Now()}, r.moves[ns.Name]
 		switch {
-		case at.step == "" && before.step == "":
+		case at.stage == placement.AtRest && before.stage == placement.AtRest:
 			continue
-		case at.step == before.step && at.to == before.to:
+		case at.stage == before.stage && at.to == before.to:
 			at = before
 		}
 		r.moves[ns.Name] = at
-		r.config.Observer.Moving(ns.Name, at.step, time.Since(at.since))
+		r.config.Observer.Moving(ns.Name, at.stage, time.Since(at.since))
 	}
 }
 
@@ -54,7 +39,7 @@ func (r *Region) movesNotice() (parts []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for name, at := range r.moves {
-		if at.step != "" {
+		if at.stage != placement.AtRest {
 			parts = append(parts, fmt.Sprintf("namespace %q %s", name, at.notice(name)))
 		}
 	}
@@ -63,16 +48,16 @@ func (r *Region) movesNotice() (parts []string) {
 }
 
 func (a movesAt) notice(namespace string) string {
-	callers := map[string]string{
-		"clearing": "callers see nothing of it",
-		"frozen":   "new claims are refused",
-		"sealed":   "only repeats and lookups are answered",
-		"flipped":  "the new home serves, and the others may not have forgotten it yet",
+	callers := map[placement.Stage]string{
+		placement.Clearing: "callers see nothing of it",
+		placement.Frozen:   "new claims are refused",
+		placement.Sealed:   "only repeats and lookups are answered",
+		placement.Flipped:  "the new home serves, and the others may not have forgotten it yet",
 	}
 	again := fmt.Sprintf("idemd region move %s %s", namespace, a.to)
 	text := fmt.Sprintf("is on its way to region %q, %s since %s as far as is seen here: %s; if that command does not run any more, run it again: %s",
-		a.to, a.step, a.since.UTC().Format(time.RFC3339), callers[a.step], again)
-	if a.step == "frozen" || a.step == "sealed" {
+		a.to, a.stage, a.since.UTC().Format(time.RFC3339), callers[a.stage], again)
+	if a.stage == placement.Frozen || a.stage == placement.Sealed {
 		text += ", or give it up with --abandon"
 	}
 	return text

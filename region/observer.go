@@ -1,6 +1,10 @@
 package region
 
-import "time"
+import (
+	"time"
+
+	"github.com/idemd/idemd/region/placement"
+)
 
 // Observer is told what happens between regions. Its methods may be called by any number of
 // goroutines and return at once.
@@ -19,9 +23,9 @@ type Observer interface {
 	Joined(bool)
 	// Stranger says whether a region has another store than the one that is known.
 	Stranger(region string, is bool)
-	// Moving is for how long this server has seen a namespace at a step of a move. An empty step
-	// says that it is at none any more.
-	Moving(namespace, step string, lasts time.Duration)
+	// Moving is for how long this server has seen a namespace at a stage of a move. AtRest says
+	// that it does not move any more.
+	Moving(namespace string, stage placement.Stage, lasts time.Duration)
 }
 
 // ForwardResult is what became of an operation whose home is another region.
@@ -51,4 +55,4 @@ func (nobody) Disputed(int)                    {}
 func (nobody) Joined(bool)                     {}
 func (nobody) Stranger(string, bool)           {}
 
-func (nobody) Moving(string, string, time.Duration) {}
+func (nobody) Moving(string, placement.Stage, time.Duration) {}

@@ -9,7 +9,9 @@ import (
 	"strings"
 	"time"
 
+	pb "github.com/idemd/idemd/proto/idemd/v1"
 	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/storepb"
 )
 
 // howToSettle says how regions are brought to keep a namespace alike.
@@ -92,7 +94,7 @@ func (r *Region) mayUpdate(old, ns store.Namespace) (store.Namespace, error) {
 
 func otherTier(here string, a store.Namespace, there string, b store.Namespace) string {
 	return fmt.Sprintf("tier of namespace %q is %s in region %s and %s in region %s, and a tier is fixed: they cannot be brought together; create another namespace, and use that one",
-		a.Name, tierWord(a.Tier), here, tierWord(b.Tier), there)
+		a.Name, tierWord(a), here, tierWord(b), there)
 }
 
 // unlike says what another region keeps of a namespace differently, and what to do; empty if
@@ -183,25 +185,16 @@ func differences(here string, a store.Namespace, there string, b store.Namespace
 			differ = append(differ, fmt.Sprintf("%s is %v in %s and %v in %s", setting, x, here, y, there))
 		}
 	}
-	compare("tier", tierWord(a.Tier), tierWord(b.Tier))
+	told, toldThere := storepb.NamespaceToProto(a), storepb.NamespaceToProto(b)
+	compare("tier", tierWord(a), tierWord(b))
 	compare("retention", a.Retention, b.Retention)
-	compare("lapse policy", policyWord(a.LapsePolicy), policyWord(b.LapsePolicy))
+	compare("lapse policy", storepb.Word(told.GetLapsePolicy(), "LAPSE_POLICY_"), storepb.Word(toldThere.GetLapsePolicy(), "LAPSE_POLICY_"))
 	compare("default lease", a.Lease, b.Lease)
 	compare("max lease", a.MaxLease, b.MaxLease)
 	compare("max attempt", a.MaxAttempt, b.MaxAttempt)
 	compare("max outcome bytes", a.MaxOutcomeBytes, b.MaxOutcomeBytes)
-	compare("entity rule", entityWord(a.Entity), entityWord(b.Entity))
+	compare("entity rule", storepb.Word(told.GetEntity(), "ENTITY_RULE_"), storepb.Word(toldThere.GetEntity(), "ENTITY_RULE_"))
 	return strings.Join(differ, ", ")
 }
 
-func tierWord(t store.Tier) string {
-	return map[store.Tier]string{store.TierHour: "hour", store.TierDay: "day", store.TierWeek: "week", store.TierMonth: "month"}[t]
-}
-
-func policyWord(p store.LapsePolicy) string {
-	return map[store.LapsePolicy]string{store.Takeover: "takeover", store.Hold: "hold"}[p]
-}
-
-func entityWord(r store.EntityRule) string {
-	return map[store.EntityRule]string{store.EntityOptional: "optional", store.EntityRequired: "required", store.EntityForbidden: "forbidden"}[r]
-}
+func tierWord(ns store.Namespace) string { return storepb.Word(pb.Tier(ns.Tier), "TIER_") }

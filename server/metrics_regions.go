@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/idemd/idemd/region/placement"
 )
 
 // RegionMetrics is what a server counts of other regions. It is there only where there are some.
@@ -86,15 +88,15 @@ func (r *RegionMetrics) Stranger(name string, is bool) {
 	r.strangers.WithLabelValues(name).Set(oneIf(is))
 }
 
-// Moving notes for how long a namespace has been at a step of a move; if that is empty, at none.
-func (r *RegionMetrics) Moving(namespace, step string, lasts time.Duration) {
-	for _, other := range [...]string{"clearing", "frozen", "sealed", "flipped"} {
-		if other != step {
+// Moving notes for how long a namespace has been at a stage of a move, or that it does not move.
+func (r *RegionMetrics) Moving(namespace, stage string, lasts time.Duration) {
+	for _, other := range placement.Stages {
+		if other != stage {
 			r.moving.DeleteLabelValues(namespace, other)
 		}
 	}
-	if step != "" {
-		r.moving.WithLabelValues(namespace, step).Set(lasts.Seconds())
+	if stage != placement.AtRest {
+		r.moving.WithLabelValues(namespace, stage).Set(lasts.Seconds())
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -130,8 +129,7 @@ func (f *restoredFlags) checkRoot(dataDir string) error {
 	if real, linkErr := filepath.EvalSymlinks(data); linkErr == nil {
 		data = real
 	}
-	inside, relErr := filepath.Rel(data, root)
-	if err == nil && relErr == nil && inside != ".." && !strings.HasPrefix(inside, "../") {
+	if err == nil && pebblestore.Inside(data, root) {
 		return usageError("--backup-root %s is inside of --data-dir; name a directory that survives the loss of that", *f.BackupRoot)
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc"
 
 	idemdv1 "github.com/idemd/idemd/proto/idemd/v1"
+	"github.com/idemd/idemd/store/storepb"
 )
 
 // bucketCmd is about the time slices of the key store.
@@ -27,7 +28,7 @@ func (c *bucketListCmd) Run(s *session) error {
 		return c.show(s, resp, func(p *page) {
 			p.line("TIER\tSTART\tEND\tDROPPED AFTER")
 			for _, b := range resp.GetBuckets() {
-				p.line("%s\t%s\t%s\t%s", word(b.GetTier(), "TIER_"),
+				p.line("%s\t%s\t%s\t%s", storepb.Word(b.GetTier(), "TIER_"),
 					formatTime(b.GetStart()), formatTime(b.GetEnd()), formatTime(b.GetDropAfter()))
 			}
 		})

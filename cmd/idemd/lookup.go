@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc"
 
 	idemdv1 "github.com/idemd/idemd/proto/idemd/v1"
+	"github.com/idemd/idemd/store/storepb"
 )
 
 // lookupCmd shows where a key stands.
@@ -41,7 +42,7 @@ func lookupText(p *page, resp *idemdv1.LookupResponse) {
 	}
 	p.field("fence", resp.GetFence())
 	p.field("attempt number", resp.GetAttemptNumber())
-	p.field("lapse policy", word(resp.GetLapsePolicy(), "LAPSE_POLICY_"))
+	p.field("lapse policy", storepb.Word(resp.GetLapsePolicy(), "LAPSE_POLICY_"))
 	p.when("granted at", resp.GetGrantedAt())
 	if resp.GetState() == idemdv1.State_STATE_IN_PROGRESS {
 		p.when("lease end", resp.GetLeaseExpiresAt())

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	idemdv1 "github.com/idemd/idemd/proto/idemd/v1"
+	"github.com/idemd/idemd/store/storepb"
 )
 
 // namespaceCmd is about tenants' policies.
@@ -165,14 +166,14 @@ func (c *namespaceSetCmd) Run(s *session) error {
 
 func namespaceText(p *page, ns *idemdv1.Namespace) {
 	p.heading("%s", ns.GetName())
-	p.field("tier", word(ns.GetTier(), "TIER_"))
+	p.field("tier", storepb.Word(ns.GetTier(), "TIER_"))
 	p.field("retention", span(ns.GetRetention().AsDuration()))
-	p.field("lapse policy", word(ns.GetLapsePolicy(), "LAPSE_POLICY_"))
+	p.field("lapse policy", storepb.Word(ns.GetLapsePolicy(), "LAPSE_POLICY_"))
 	p.field("default lease", span(ns.GetLease().AsDuration()))
 	p.field("max lease", span(ns.GetMaxLease().AsDuration()))
 	p.field("max attempt", span(ns.GetMaxAttempt().AsDuration()))
 	p.field("max outcome bytes", ns.GetMaxOutcomeBytes())
-	p.field("entity rule", word(ns.GetEntity(), "ENTITY_RULE_"))
+	p.field("entity rule", storepb.Word(ns.GetEntity(), "ENTITY_RULE_"))
 	recoveryFields(p, ns)
 	p.when("created at", ns.GetCreatedAt())
 	p.when("updated at", ns.GetUpdatedAt())

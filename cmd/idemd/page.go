@@ -88,9 +88,3 @@ func blankToSpace(r rune) rune {
 	}
 	return r
 }
-
-// word is an enum value as it is written on the command line: HOLD is hold.
-func word(value fmt.Stringer, prefix string) string {
-	name := strings.TrimPrefix(value.String(), prefix)
-	return strings.ReplaceAll(strings.ToLower(name), "_", " ")
-}

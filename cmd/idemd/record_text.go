@@ -13,7 +13,7 @@ func stateWord(state idemdv1.State, lapsed bool) string {
 	if lapsed {
 		return "lapsed"
 	}
-	return word(state, "STATE_")
+	return storepb.Word(state, "STATE_")
 }
 
 // stateText says what the state means.
@@ -47,9 +47,9 @@ func recordText(p *page, r *idemdv1.Record) {
 		p.field("unsettled", "an attempt before this one may have acted")
 	}
 	if r.GetReleasedWith() != idemdv1.Effect_EFFECT_UNSPECIFIED {
-		p.field("released with effect", word(r.GetReleasedWith(), "EFFECT_"))
+		p.field("released with effect", storepb.Word(r.GetReleasedWith(), "EFFECT_"))
 	}
-	p.field("lapse policy", word(r.GetLapsePolicy(), "LAPSE_POLICY_"))
+	p.field("lapse policy", storepb.Word(r.GetLapsePolicy(), "LAPSE_POLICY_"))
 	p.field("retention", span(r.GetRetention().AsDuration()))
 	p.when("granted at", r.GetGrantedAt())
 	p.when("lease end", r.GetLeaseExpiresAt())
@@ -74,7 +74,7 @@ func fingerprintText(f *idemdv1.Fingerprint) string {
 }
 
 func eventText(p *page, e *idemdv1.Event) {
-	p.heading("event: %s", word(e.GetKind(), "EVENT_KIND_"))
+	p.heading("event: %s", storepb.Word(e.GetKind(), "EVENT_KIND_"))
 	p.when("at", e.GetAt())
 	p.field("fence", e.GetFence())
 	if e.GetNewFence() != 0 {

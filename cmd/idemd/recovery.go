@@ -151,7 +151,7 @@ func recoveryFields(p *page, ns *idemdv1.Namespace) {
 	}
 	p.when("floor for new ones", ns.GetFloorForNew())
 	for _, step := range ns.GetRecovery() {
-		text := fmt.Sprintf("%s at %s by %s: %s", word(step.GetKind(), "RECOVERY_KIND_"), formatTime(step.GetAt()), shown(step.GetActor()), shown(step.GetReason()))
+		text := fmt.Sprintf("%s at %s by %s: %s", storepb.Word(step.GetKind(), "RECOVERY_KIND_"), formatTime(step.GetAt()), shown(step.GetActor()), shown(step.GetReason()))
 		switch until := step.GetCompleteUntil(); {
 		case until == nil:
 		case until.AsTime().Equal(store.KnowsNothing):
@@ -323,7 +323,7 @@ func (n *imports) count(resp *idemdv1.ImportOutcomeResponse, err error) string {
 
 // recordSays is what a record tells, in short.
 func recordSays(rec *idemdv1.Record) string {
-	text := fmt.Sprintf("%s, fence %d", word(rec.GetState(), "STATE_"), rec.GetFence())
+	text := fmt.Sprintf("%s, fence %d", storepb.Word(rec.GetState(), "STATE_"), rec.GetFence())
 	if rec.GetState() != idemdv1.State_STATE_COMPLETED {
 		return text
 	}

@@ -15,6 +15,7 @@ import (
 
 	idemdv1 "github.com/idemd/idemd/proto/idemd/v1"
 	"github.com/idemd/idemd/region/placement"
+	"github.com/idemd/idemd/store/storepb"
 )
 
 // regionCmd is about where keys live.
@@ -123,11 +124,11 @@ func moveText(p *idemdv1.Placement) string {
 	if p.GetMovePhase() == idemdv1.MovePhase_MOVE_PHASE_UNSPECIFIED {
 		return "-"
 	}
-	phase := word(p.GetMovePhase(), "MOVE_PHASE_")
-	if p.GetMovePhase() == idemdv1.MovePhase_MOVE_PHASE_FLIPPED && p.GetRule() != placement.Fixed(p.GetMoveTo()) {
-		phase = "clearing" // before it begins, or when it was abandoned
+	stage := storepb.Word(p.GetMovePhase(), "MOVE_PHASE_")
+	if known, err := storepb.PlacementFromProto(p); err == nil {
+		stage = placement.StageOf(known)
 	}
-	return fmt.Sprintf("to %s: %s", shown(p.GetMoveTo()), phase)
+	return fmt.Sprintf("to %s: %s", shown(p.GetMoveTo()), stage)
 }
 
 // regionAcceptCmd puts a region's new store in the place of its old one.

@@ -61,7 +61,7 @@ func (s *Store) checkTarget(dir string) error {
 	if onDisk(files) && !filepath.IsAbs(dir) {
 		return errors.New("the directory must be an absolute path: the server's working directory is not the caller's")
 	}
-	if inside, err := filepath.Rel(s.dir, filepath.Clean(dir)); err == nil && inside != ".." && !strings.HasPrefix(inside, "../") {
+	if Inside(s.dir, dir) {
 		return errors.New("the directory is inside of the store's own; choose one that survives the loss of that")
 	}
 	if _, err := files.Stat(dir); err == nil {
@@ -73,6 +73,12 @@ func (s *Store) checkTarget(dir string) error {
 		return fmt.Errorf("the directory above it: %w", err)
 	}
 	return nil
+}
+
+// Inside reports whether a path is dir or below it, by what the two say: links are not followed.
+func Inside(dir, path string) bool {
+	way, err := filepath.Rel(dir, filepath.Clean(path))
+	return err == nil && way != ".." && !strings.HasPrefix(way, "../")
 }
 
 // checkpoint copies the database to the staging directory between two commits, and returns

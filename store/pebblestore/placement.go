@@ -33,9 +33,9 @@ func (s *Store) PlaceNamespace(ctx context.Context, namespace string, p store.Pl
 // TakeHistory implements [store.Placements].
 func (s *Store) TakeHistory(ctx context.Context, revision int64, from store.Namespace) error {
 	return s.do(ctx, classSettle, onNamespaces, 0, func(t *turn) error {
-		ns, err := t.moving(from.Name, revision, store.MoveSealed, store.MoveFlipped)
-		if err != nil {
-			return err
+		ns := t.l.namespaces[from.Name]
+		if ns == nil {
+			return store.NamespaceUnknown(from.Name)
 		}
 		next, err := ns.TakeHistory(revision, from)
 		if err != nil {

@@ -104,6 +104,9 @@ ORDER BY o.digest LIMIT %d`, table, stateMoved, len(prefix), forgetRows), after,
 		}
 		forget = append(forget, row.Digest)
 	}
+	if len(forget) == 0 {
+		return last, nil
+	}
 	_, err = tx.Exec(ctx, fmt.Sprintf(`DELETE FROM %s AS r WHERE r.digest IN (
   SELECT o.digest FROM %s AS o WHERE o.digest = ANY($1) AND o.state <> %d ORDER BY o.digest FOR UPDATE)`, table, table, stateMoved), forget)
 	return last, err
