@@ -35,7 +35,8 @@ func TestWhoHasMostMakesRoom(t *testing.T) {
 			greedy = append(greedy, come("token:greedy"))
 		}
 		full(1)
-		// The first one is used, the second is idle for longest.
+		// The first one is used, a moment after the last became known: the second is idle for longest.
+		time.Sleep(time.Millisecond)
 		go func() { _, _ = greedy[0].outside.Write([]byte("x")) }()
 		if _, err := greedy[0].inside.Read(make([]byte, 1)); err != nil {
 			t.Fatal(err)
