@@ -51,7 +51,7 @@ func (a movesAt) notice(namespace string) string {
 	callers := map[placement.Stage]string{
 		placement.Clearing: "callers see nothing of it",
 		placement.Frozen:   "new claims are refused",
-		placement.Sealed:   "only repeats and lookups are answered",
+		placement.Sealed:   "only of completed keys anything is said",
 		placement.Flipped:  "the new home serves, and the others may not have forgotten it yet",
 	}
 	again := fmt.Sprintf("idemd region move %s %s", namespace, a.to)

@@ -129,7 +129,9 @@
 // namespace's placement: WRONG_REGION. Both are zero where there are no regions. While a
 // namespace moves, an operation is decided as above, but what would change the record or its
 // events is not done and refused: a Claim's change under FROZEN and SEALED, any other change
-// under SEALED: NAMESPACE_MOVING with a hint. Evidence counts as a change also if it is kept
+// under SEALED: NAMESPACE_MOVING with a hint. Under SEALED so is, behind bad input, every operation
+// on a key that is not COMPLETED, a Lookup too: a home that is cut off then may be a home no more,
+// and the key may have gone on elsewhere. Evidence counts as a change also if it is kept
 // already, and a Renew of a lease that has not lapsed also if the lease is long enough. Under
 // FLIPPED all is as without a move: the epoch keeps callers away from where the keys were. In no
 // phase are a namespace's settings changed: NAMESPACE_MOVING with a hint.

@@ -228,6 +228,13 @@ func checkEvents(events []Event) error {
 	return nil
 }
 
+// refuse says why an operation on the key of a record is not even looked at: it was sent by another
+// epoch, something is wrong with it for this namespace (fault, nil if nothing is), or the namespace
+// is sealed.
+func (n *Namespace) refuse(old *Record, epoch int64, fault error, now time.Time) error {
+	return firstError(n.checkPlaced(epoch), fault, n.checkSealed(old, now))
+}
+
 // checkPlaced refuses what was sent under another epoch.
 func (n *Namespace) checkPlaced(epoch int64) error {
 	switch own := n.Placement.Epoch; epoch {
@@ -243,6 +250,19 @@ func (n *Namespace) checkPlaced(epoch int64) error {
 
 // stops reports whether nothing is granted.
 func (m Move) stops() bool { return m.Phase == MoveFrozen || m.Phase == MoveSealed }
+
+// checkSealed refuses what a sealed namespace does not answer: all but what was completed, as that
+// never changes. Of any other key the copy here may be over, if the keys have arrived elsewhere and
+// nobody could tell this store.
+func (n *Namespace) checkSealed(old *Record, now time.Time) error {
+	if n.Placement.Move.Phase != MoveSealed {
+		return nil
+	}
+	if rec := live(old, now); rec != nil && rec.State == StateCompleted {
+		return nil
+	}
+	return n.moving()
+}
 
 // moveHint is when it is worth to ask again while a namespace moves.
 const moveHint = time.Second

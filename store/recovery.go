@@ -244,13 +244,11 @@ func (r *ImportRequest) Validate() error {
 
 // DecideImport is the table's Import. For old see [DecideClaim].
 func DecideImport(old *Record, ns *Namespace, req ImportRequest, now time.Time) (ImportAnswer, Change, error) {
-	return settle(ns, req.Epoch, func() (ImportAnswer, Change, error) { return decideImport(old, ns, req, now) })
+	refused := ns.refuse(old, req.Epoch, ns.checkImportRequest(&req, now), now)
+	return settle(ns, refused, func() (ImportAnswer, Change, error) { return decideImport(old, ns, req, now) })
 }
 
 func decideImport(old *Record, ns *Namespace, req ImportRequest, now time.Time) (ImportAnswer, Change, error) {
-	if err := ns.checkImportRequest(&req, now); err != nil {
-		return ImportAnswer{}, Change{}, err
-	}
 	rec := live(old, now)
 	if rec != nil && (rec.State != StateReleased || !ns.mayHaveForgotten(rec.knownSince(), time.Time{})) {
 		return ImportAnswer{Record: rec, Same: rec.is(&req)}, Change{}, nil

@@ -18,7 +18,7 @@ func DecideClaim(old *Record, ns *Namespace, req ClaimRequest, now, wall time.Ti
 }
 
 func decideClaim(old *Record, ns *Namespace, req ClaimRequest, now, wall time.Time) (ClaimAnswer, Change, error) {
-	if err := firstError(ns.checkPlaced(req.Epoch), ns.checkClaim(req, now, wall)); err != nil {
+	if err := ns.refuse(old, req.Epoch, ns.checkClaim(req, now, wall), now); err != nil {
 		return ClaimAnswer{}, Change{}, err
 	}
 	rec := live(old, now)

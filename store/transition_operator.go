@@ -6,8 +6,8 @@ import (
 )
 
 // operate is settle for what operators do.
-func operate(ns *Namespace, epoch int64, decide func() (Change, error)) (Change, error) {
-	_, change, err := settle(ns, epoch, func() (struct{}, Change, error) {
+func operate(ns *Namespace, refused error, decide func() (Change, error)) (Change, error) {
+	_, change, err := settle(ns, refused, func() (struct{}, Change, error) {
 		change, err := decide()
 		return struct{}{}, change, err
 	})
@@ -16,15 +16,14 @@ func operate(ns *Namespace, epoch int64, decide func() (Change, error)) (Change,
 
 // DecideResolve is the table's Resolve. For old see [DecideClaim].
 func DecideResolve(old *Record, ns *Namespace, req ResolveRequest, now time.Time) (Change, error) {
-	return operate(ns, req.Epoch, func() (Change, error) { return decideResolve(old, ns, req, now) })
+	var fault error
+	if req.Outcome != nil {
+		fault = ns.checkOutcome(req.Outcome)
+	}
+	return operate(ns, ns.refuse(old, req.Epoch, fault, now), func() (Change, error) { return decideResolve(old, req, now) })
 }
 
-func decideResolve(old *Record, ns *Namespace, req ResolveRequest, now time.Time) (Change, error) {
-	if req.Outcome != nil {
-		if err := ns.checkOutcome(req.Outcome); err != nil {
-			return Change{}, err
-		}
-	}
+func decideResolve(old *Record, req ResolveRequest, now time.Time) (Change, error) {
 	rec := live(old, now)
 	if rec == nil {
 		return Change{}, KeyNotFound()
@@ -46,7 +45,7 @@ func decideResolve(old *Record, ns *Namespace, req ResolveRequest, now time.Time
 
 // DecideForceRelease is the table's ForceRelease. For old see [DecideClaim].
 func DecideForceRelease(old *Record, ns *Namespace, req ForceReleaseRequest, now time.Time) (Change, error) {
-	return operate(ns, req.Epoch, func() (Change, error) { return decideForceRelease(old, req, now) })
+	return operate(ns, ns.refuse(old, req.Epoch, nil, now), func() (Change, error) { return decideForceRelease(old, req, now) })
 }
 
 func decideForceRelease(old *Record, req ForceReleaseRequest, now time.Time) (Change, error) {

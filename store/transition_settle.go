@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// settle decides an operation of a holder, unless the namespace is placed by another epoch, or
-// is sealed and something would change.
-func settle[Answer any](ns *Namespace, epoch int64, decide func() (Answer, Change, error)) (answer Answer, change Change, err error) {
-	if err := ns.checkPlaced(epoch); err != nil {
-		return answer, Change{}, err
+// settle decides an operation that is no Claim and was not refused before, unless the namespace is
+// sealed and something would change.
+func settle[Answer any](ns *Namespace, refused error, decide func() (Answer, Change, error)) (answer Answer, change Change, err error) {
+	if refused != nil {
+		return answer, Change{}, refused
 	}
 	decided, change, err := decide()
 	if ns.Placement.Move.Phase == MoveSealed && change != (Change{}) {
@@ -20,13 +20,11 @@ func settle[Answer any](ns *Namespace, epoch int64, decide func() (Answer, Chang
 
 // DecideRenew is the table's Renew. For old see [DecideClaim].
 func DecideRenew(old *Record, ns *Namespace, req RenewRequest, now time.Time) (RenewAnswer, Change, error) {
-	return settle(ns, req.Epoch, func() (RenewAnswer, Change, error) { return decideRenew(old, ns, req, now) })
+	refused := ns.refuse(old, req.Epoch, ns.checkLease(req.Lease), now)
+	return settle(ns, refused, func() (RenewAnswer, Change, error) { return decideRenew(old, ns, req, now) })
 }
 
 func decideRenew(old *Record, ns *Namespace, req RenewRequest, now time.Time) (RenewAnswer, Change, error) {
-	if err := ns.checkLease(req.Lease); err != nil {
-		return RenewAnswer{}, Change{}, err
-	}
 	rec, err := current(old, req.AttemptID, req.Fence, now)
 	switch {
 	case err != nil:
@@ -52,13 +50,11 @@ func decideRenew(old *Record, ns *Namespace, req RenewRequest, now time.Time) (R
 
 // DecideComplete is the table's Complete. For old see [DecideClaim].
 func DecideComplete(old *Record, ns *Namespace, req CompleteRequest, now time.Time) (CompleteAnswer, Change, error) {
-	return settle(ns, req.Epoch, func() (CompleteAnswer, Change, error) { return decideComplete(old, ns, req, now) })
+	refused := ns.refuse(old, req.Epoch, ns.checkOutcome(req.Outcome), now)
+	return settle(ns, refused, func() (CompleteAnswer, Change, error) { return decideComplete(old, req, now) })
 }
 
-func decideComplete(old *Record, ns *Namespace, req CompleteRequest, now time.Time) (CompleteAnswer, Change, error) {
-	if err := ns.checkOutcome(req.Outcome); err != nil {
-		return CompleteAnswer{}, Change{}, err
-	}
+func decideComplete(old *Record, req CompleteRequest, now time.Time) (CompleteAnswer, Change, error) {
 	rec, err := current(old, req.AttemptID, req.Fence, now)
 	if err != nil {
 		return CompleteAnswer{}, evidence(live(old, now), req, now), err
@@ -81,7 +77,7 @@ func decideComplete(old *Record, ns *Namespace, req CompleteRequest, now time.Ti
 
 // DecideRelease is the table's Release. For old see [DecideClaim].
 func DecideRelease(old *Record, ns *Namespace, req ReleaseRequest, now time.Time) (ReleaseAnswer, Change, error) {
-	return settle(ns, req.Epoch, func() (ReleaseAnswer, Change, error) { return decideRelease(old, req, now) })
+	return settle(ns, ns.refuse(old, req.Epoch, nil, now), func() (ReleaseAnswer, Change, error) { return decideRelease(old, req, now) })
 }
 
 func decideRelease(old *Record, req ReleaseRequest, now time.Time) (ReleaseAnswer, Change, error) {
@@ -109,7 +105,7 @@ func decideRelease(old *Record, req ReleaseRequest, now time.Time) (ReleaseAnswe
 
 // DecideLookup is the table's Lookup. For old see [DecideClaim].
 func DecideLookup(old *Record, ns *Namespace, req LookupRequest, now time.Time) (LookupAnswer, error) {
-	if err := ns.checkPlaced(req.Epoch); err != nil {
+	if err := ns.refuse(old, req.Epoch, nil, now); err != nil {
 		return LookupAnswer{}, err
 	}
 	rec := live(old, now)

@@ -141,6 +141,11 @@ func (m *model) apply(o call) reply {
 	if refusal := m.namespaceFault(ns, o); refusal != nil {
 		return refused(refusal)
 	}
+	if ns.placed.Move.Phase == store.MoveSealed && o.Kind != opInspect {
+		if e := m.live(o.Key); e == nil || e.state != store.StateCompleted {
+			return refused(store.ErrNamespaceMoving)
+		}
+	}
 	if !ns.stops(o.Kind) {
 		return m.decide(ns, o)
 	}

@@ -356,21 +356,25 @@ func placementsFlip(r *rig) {
 func placementsStop(r *rig) {
 	calls := everyCall(r)
 	before := []recordView{r.record(calls[1].Key), r.record(calls[2].Key)}
+	ended := placedKey
+	ended.ID = "completed"
+	e := r.completed(ended, "a", done)
 	r.place(store.DefaultNamespace, 1, store.MoveSealed)
-	for _, c := range calls {
-		switch got := r.send(c); {
-		case c.Kind == opLookup, c.Kind == opClaim && c.AttemptID == "a":
-			equal(r, string(c.Kind)+" while it is sealed", got.Refusal, nil)
-		default:
-			equal(r, string(c.Kind)+" while it is sealed", got.Refusal, store.ErrNamespaceMoving)
-		}
+	for _, c := range append(calls, lookup(calls[0].Key), lookup(calls[2].Key)) {
+		equal(r, string(c.Kind)+" while it is sealed", r.send(c).Refusal, store.ErrNamespaceMoving)
 	}
+	// What is completed never changes, so it is answered also by a home that was cut off.
+	r.do(lookup(ended), "found")
+	r.do(claim(ended, "b"), "completed")
+	r.do(complete(ended, e, done), "recorded")
+	r.refuse(renew(ended, e), store.ErrAlreadyCompleted)
 	for _, view := range before {
 		r.unchanged(view.Key, view, "operations while it is sealed")
 		equal(r, "evidence", len(r.events(view.Key, store.EventLateOutcome)), 0)
 	}
-	r.refuse(lookup(calls[0].Key), store.ErrKeyNotFound)
 	r.place(store.DefaultNamespace, 1, store.MoveFrozen)
+	r.refuse(lookup(calls[0].Key), store.ErrKeyNotFound)
+	r.do(lookup(calls[2].Key), "found")
 	for _, c := range []call{calls[0], calls[2]} {
 		r.refuse(c, store.ErrNamespaceMoving)
 	}
@@ -704,7 +708,6 @@ func placementsLast(r *rig) {
 		for _, rec := range listed {
 			got = append(got, rec.Key.ID)
 			r.do(inspect(rec.Key), "inspected")
-			r.do(lookup(rec.Key), "found")
 		}
 		slices.Sort(got)
 		slices.Sort(ids)
@@ -764,9 +767,8 @@ func placementsForget(r *rig) {
 		for range 2 { // the second time there is nothing
 			r.forget(hourTakeover)
 			for i := range keys {
-				r.refuse(lookup(key(i)), store.ErrKeyNotFound)
+				r.refuse(inspect(key(i)), store.ErrKeyNotFound)
 			}
-			r.refuse(inspect(key(keys-1)), store.ErrKeyNotFound)
 			r.upkeep()
 		}
 		for _, view := range others {
