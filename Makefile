@@ -11,6 +11,10 @@ FUZZTIME ?= 12s
 # Tests that wait more than they work. Begun first, they leave the processor to the others.
 SLOW_FIRST := ./store/sqlstore ./region/regiontest
 
+# Left out by 'make race': tests of processes, which are built without the race detector, and of
+# what other packages' tests use under it.
+NOT_RACED := -e /cmd/idemd$$ -e /sqlstore/pgfault$$ -e /sqlstore/pgtest$$
+
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -38,7 +42,7 @@ test: postgres ## Run every test
 race: postgres ## Run the tests under the race detector, the heavy ones shortened or left out
 	@echo "race: -short: what only repeats for long is shortened or left out, as the race detector makes it many times slower; 'make test' runs all of it. Affected:"
 	@grep -rl --include='*_test.go' 'testing.Short()' .
-	go test -race -short -cpu 1 $(SLOW_FIRST) ./...
+	go test -race -short -cpu 1 $(SLOW_FIRST) $$(go list ./... | grep -v $(NOT_RACED))
 
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZTIME (12s), two at once
