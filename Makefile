@@ -57,7 +57,8 @@ bench: ## Compare idemd with a bare gRPC server, on this machine (5 minutes)
 	go run ./cmd/idemd bench
 
 .PHONY: lint
-lint: ## Lint Go and protobuf
+lint: ## Lint Go and protobuf, and check that go.mod says what is used
+	go mod tidy -diff
 	$(GOLANGCI_LINT) run ./...
 	$(BUF) lint
 	$(BUF) format --diff --exit-code
