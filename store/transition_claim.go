@@ -192,17 +192,21 @@ func (n *Namespace) checkHistory(intent, now time.Time) error {
 }
 
 // mayHaveForgotten reports whether a recovery floor stands that neither the intent nor what
-// is known of it is newer than: what became of it after that may be lost. What the namespace's skew
-// was when it was claimed is not known; so the largest counts.
+// is known of it is newer than: what became of it after that may be lost.
 func (n *Namespace) mayHaveForgotten(known, intent time.Time) bool {
-	newer := intent.Add(-MaxSkew).After(n.RecoveryFloor) // never, if it is not known
+	newer := intent.After(n.NewerThan()) // never, if it is not known
 	return !n.RecoveryFloor.IsZero() && !newer && !known.After(n.RecoveryFloor)
 }
 
+// NewerThan is what an intent time must be after to be newer than the recovery floor. What the
+// namespace's skew was when it was claimed is not known; so the largest counts.
+func (n *Namespace) NewerThan() time.Time { return n.RecoveryFloor.Add(MaxSkew) }
+
 func (n *Namespace) unknownHistory() error {
 	return Refuse(ErrUnknownHistory, fmt.Sprintf(
-		"the store may have forgotten what was done before %s; find out elsewhere whether it was done; an operator lifts the recovery floor",
-		n.RecoveryFloor.Format(time.RFC3339)))
+		"the store may have forgotten what was done before %s, and clocks differ: only an intent time after %s is taken as newer; "+
+			"find out elsewhere whether it was done; an operator lifts the recovery floor",
+		n.RecoveryFloor.UTC().Format(time.RFC3339Nano), n.NewerThan().UTC().Format(time.RFC3339Nano)))
 }
 
 func tooLong(rec *Record) error {

@@ -1,6 +1,8 @@
 package store_test
 
 import (
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,5 +40,33 @@ func TestRetentionOfAnIntentAheadIsRoundedUp(t *testing.T) {
 		if got := change.Record.Retention - ns.Tier.MaxRetention(); got != want {
 			t.Errorf("an intent %v beyond the skew adds %v to the retention, want %v", beyond, got, want)
 		}
+	}
+}
+
+// A refusal for what may be forgotten says what an intent time must be later than, to the
+// microsecond: that is not the floor, because clocks differ.
+func TestUnknownHistorySaysWhatIsNewer(t *testing.T) {
+	floor := storetest.Start.Add(1234567 * time.Microsecond)
+	ns := store.Namespace{Name: "n", RecoveryFloor: floor}.WithDefaults()
+	newer := floor.Add(store.MaxSkew)
+	now := newer.Add(time.Hour)
+	claim := func(intent time.Time) error {
+		req := store.ClaimRequest{Key: store.Key{Namespace: "n", ID: "k"}, AttemptID: "a", IntentTime: intent}
+		_, _, err := store.DecideClaim(nil, &ns, req, now, now)
+		return err
+	}
+	for _, intent := range []time.Time{{}, floor, newer} {
+		err := claim(intent)
+		if !errors.Is(err, store.ErrUnknownHistory) {
+			t.Fatalf("intent %v: %v", intent, err)
+		}
+		for _, want := range []string{floor.Format(time.RFC3339Nano), "after " + newer.Format(time.RFC3339Nano)} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%v lacks %q", err, want)
+			}
+		}
+	}
+	if err := claim(newer.Add(time.Microsecond)); err != nil {
+		t.Errorf("what is newer: %v", err)
 	}
 }
