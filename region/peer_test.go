@@ -465,6 +465,38 @@ func TestRecordsOfAllHomesAreListed(t *testing.T) {
 	}
 }
 
+// What is listed of one scope or entity is asked of every home, with the same filter, and a page's
+// token is of that listing alone.
+func TestRecordsOfAScopeOrEntityAreListed(t *testing.T) {
+	w := start(t, everythingSpread, "eu", "us", "ap")
+	for i := range 30 { // an entity's keys have one home; a scope's are everywhere
+		w.eu().grants(store.Key{Namespace: "default", ID: fmt.Sprint(i), Scope: []string{"charge", "ship"}[i%2], Entity: fmt.Sprint("customer-", i/3)}, "a")
+	}
+	for filter, want := range map[store.Filter]int{
+		{Scope: "charge"}:                       15,
+		{Entity: "customer-4"}:                  3,
+		{Scope: "charge", Entity: "customer-4"}: 2,
+		{Scope: "char"}:                         0,
+	} {
+		for _, s := range w.sites {
+			listed := 0
+			for req := (store.ListRequest{Namespace: "default", Filter: filter, PageSize: 2}); ; {
+				page, err := s.router.ListRecords(t.Context(), req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				listed += len(page.Records)
+				if req.PageToken = page.NextPageToken; req.PageToken == "" {
+					break
+				}
+			}
+			if listed != want {
+				t.Errorf("%s lists %d of %+v, want %d", s.name, listed, filter, want)
+			}
+		}
+	}
+}
+
 func TestNamespacesAreInAllRegions(t *testing.T) {
 	w := start(t, everythingSpread, "eu", "us", "ap")
 	ctx := t.Context()

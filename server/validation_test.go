@@ -208,6 +208,12 @@ func TestBadRequestsAreRefusedBeforeAnyWork(t *testing.T) {
 		{"ListRecords/page size", func(ctx context.Context, _ pb.IdempotencyServiceClient, a pb.AdminServiceClient) error {
 			return only(a.ListRecords(ctx, &pb.ListRecordsRequest{Namespace: "default", PageSize: 1001}))
 		}, invalid, "outside 0 to 1000"},
+		{"ListRecords/scope", func(ctx context.Context, _ pb.IdempotencyServiceClient, a pb.AdminServiceClient) error {
+			return only(a.ListRecords(ctx, &pb.ListRecordsRequest{Namespace: "default", Scope: "a\nb"}))
+		}, invalid, "scope"},
+		{"ListRecords/entity", func(ctx context.Context, _ pb.IdempotencyServiceClient, a pb.AdminServiceClient) error {
+			return only(a.ListRecords(ctx, &pb.ListRecordsRequest{Namespace: "default", Entity: strings.Repeat("e", 256)}))
+		}, invalid, "entity"},
 		{"ListRecords/state", func(ctx context.Context, _ pb.IdempotencyServiceClient, a pb.AdminServiceClient) error {
 			return only(a.ListRecords(ctx, &pb.ListRecordsRequest{Namespace: "default", State: -1}))
 		}, invalid, "state"},

@@ -180,13 +180,16 @@ type ListRequest struct {
 
 // Filter chooses records. The zero Filter chooses every live record.
 type Filter struct {
-	State  State // zero: any
-	Lapsed bool  // only those that are lapsed
+	State  State  // zero: any
+	Lapsed bool   // only those that are lapsed
+	Scope  string // only those of this scope; empty: any
+	Entity string // only those of this entity; empty: any
 }
 
 // Matches reports whether the filter chooses the record at now.
 func (f Filter) Matches(rec *Record, now time.Time) bool {
-	return !rec.Expired(now) && (f.State == 0 || f.State == rec.State) && (!f.Lapsed || rec.Lapsed(now))
+	return !rec.Expired(now) && (f.State == 0 || f.State == rec.State) && (!f.Lapsed || rec.Lapsed(now)) &&
+		(f.Scope == "" || f.Scope == rec.Key.Scope) && (f.Entity == "" || f.Entity == rec.Key.Entity)
 }
 
 // RecordPage is one page of records, without their outcomes. It may have fewer than asked

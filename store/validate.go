@@ -68,7 +68,13 @@ func (r *ListRequest) Validate() error {
 	if r.PageSize < 0 || r.PageSize > MaxPageSize {
 		size = invalid("page size %d is outside 0 to %d", r.PageSize, MaxPageSize)
 	}
-	return firstError(ValidateNamespaceName(r.Namespace), state, size)
+	return firstError(
+		ValidateNamespaceName(r.Namespace),
+		state,
+		validateText("scope", r.Filter.Scope, MaxScopeBytes),
+		validateText("entity", r.Filter.Entity, MaxEntityBytes),
+		size,
+	)
 }
 
 // Validate checks what can be checked without the namespace.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -136,6 +137,24 @@ func TestForceReleaseAndList(t *testing.T) {
 			t.Errorf("record list %v: got %v, want %v\n%s", args, ids, want, list)
 		}
 	}
+
+	for id, entity := range map[string]string{"mine": "acme", "theirs": "acme2"} {
+		s.run(t, "claim", "--id="+id, "--scope=charge", "--entity="+entity).ok(t)
+	}
+	for want, args := range map[string][]string{
+		"mine theirs": {"--scope=charge"},
+		"mine":        {"--entity=acme"},
+		"theirs":      {"--scope=charge", "--entity=acme2"},
+		"":            {"--scope=char"},
+	} {
+		list := s.run(t, append([]string{"record", "list"}, args...)...).ok(t)
+		ids := regexp.MustCompile("mine|theirs|stuck|other").FindAllString(list, -1)
+		slices.Sort(ids)
+		if strings.Join(ids, " ") != want {
+			t.Errorf("record list %v: got %v, want %v\n%s", args, ids, want, list)
+		}
+	}
+	s.run(t, "record", "list", "--entity="+strings.Repeat("e", 256)).fails(t, exitFailed, "INVALID_ARGUMENT: ", "entity")
 
 	var page idemdv1.ListRecordsResponse
 	s.json(t, &page, "record", "list", "--page-size=1")

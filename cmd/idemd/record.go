@@ -46,6 +46,8 @@ type recordListCmd struct {
 	Namespace string `default:"default" help:"Namespace (${default})."`
 	State     string `enum:"in-progress,completed,released," default:"" help:"Only in-progress, completed or released ones."`
 	Lapsed    bool   `help:"Only those whose lease ended without an outcome."`
+	Scope     string `help:"Only those of this scope, in full."`
+	Entity    string `help:"Only those of this entity, in full."`
 	PageSize  int32  `help:"How many to list, at most 1000 (100)."`
 	PageToken string `help:"Go on where a page ended that printed this token."`
 }
@@ -56,7 +58,7 @@ func (c *recordListCmd) Run(s *session) error {
 		return usageError("--lapsed goes with --state in-progress or none: a lapsed record is one in progress whose lease ended")
 	}
 	req := &idemdv1.ListRecordsRequest{
-		Namespace: c.Namespace, Lapsed: c.Lapsed, PageSize: c.PageSize, PageToken: c.PageToken,
+		Namespace: c.Namespace, Lapsed: c.Lapsed, Scope: c.Scope, Entity: c.Entity, PageSize: c.PageSize, PageToken: c.PageToken,
 	}
 	if c.State != "" {
 		name := "STATE_" + strings.ToUpper(strings.ReplaceAll(c.State, "-", "_"))

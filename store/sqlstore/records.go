@@ -239,18 +239,21 @@ func (l *listing) rows(ctx context.Context, id bucketID, after []byte) (last []b
 var lastDigest = bytes.Repeat([]byte{0xff}, sha256.Size)
 
 // matching reads the rows after a digest, up to another if that is not nil, which the filter
-// chooses. The encoding of a key begins with its namespace, so others' rows are not sent.
+// chooses. The encoding of a key begins with its namespace and scope and ends with its entity, so
+// others' rows are not sent, but for the few whose longer entity ends as the one that is asked for.
 func (l *listing) matching(ctx context.Context, table string, after, upTo []byte, now int64) ([]*stored, error) {
-	prefix := namespacePrefix(l.req.Namespace)
+	filter := l.req.Filter
+	prefix, suffix := scopePrefix(l.req.Namespace, filter.Scope), entitySuffix(filter.Entity)
 	if upTo == nil {
 		upTo = lastDigest
 	}
 	rows, err := l.s.pool.Query(ctx, fmt.Sprintf(`SELECT %s FROM %s AS r
-WHERE r.digest > $1 AND r.digest <= $2 AND r.state <> %d AND substring(r.key from 1 for %d) = $3
+WHERE r.digest > $1 AND r.digest <= $2 AND r.state <> %d AND substring(r.key from 1 for octet_length($3::bytea)) = $3
+  AND substring(r.key from octet_length(r.key) - octet_length($8::bytea) + 1) = $8
   AND (r.expires_at IS NULL OR r.expires_at > $4) AND ($5::int2 = 0 OR r.state = $5::int2)
   AND (NOT $6::bool OR r.state = %d AND r.lease_end <= $4)
-ORDER BY r.digest LIMIT $7`, listedColumns, table, stateMoved, len(prefix), store.StateInProgress),
-		after, upTo, prefix, now, int16(l.req.Filter.State), l.req.Filter.Lapsed, l.size-len(l.page.Records))
+ORDER BY r.digest LIMIT $7`, listedColumns, table, stateMoved, store.StateInProgress),
+		after, upTo, prefix, now, int16(filter.State), filter.Lapsed, l.size-len(l.page.Records), suffix)
 	if err != nil {
 		return nil, err
 	}
@@ -265,6 +268,23 @@ ORDER BY r.digest LIMIT $7`, listedColumns, table, stateMoved, len(prefix), stor
 func namespacePrefix(name string) []byte {
 	prefix := store.Key{Namespace: name}.AppendEncoded(nil)
 	return prefix[:len(prefix)-3] // without the empty scope, id and entity
+}
+
+// scopePrefix is the same of the keys of a scope; of the namespace's if the scope is empty.
+func scopePrefix(namespace, scope string) []byte {
+	if scope == "" {
+		return namespacePrefix(namespace)
+	}
+	prefix := store.Key{Namespace: namespace, Scope: scope}.AppendEncoded(nil)
+	return prefix[:len(prefix)-2] // without the empty id and entity
+}
+
+// entitySuffix is what the encodings of an entity's keys end with; nothing if it is empty.
+func entitySuffix(entity string) []byte {
+	if entity == "" {
+		return []byte{}
+	}
+	return store.Key{Entity: entity}.AppendEncoded(nil)[3:] // without the empty namespace, scope and id
 }
 
 // listed makes the record of a row that was read without its outcome.

@@ -109,6 +109,8 @@ func ListRequestToProto(r store.ListRequest) *pb.ListRecordsRequest {
 		Namespace: r.Namespace,
 		State:     pb.State(r.Filter.State),
 		Lapsed:    r.Filter.Lapsed,
+		Scope:     r.Filter.Scope,
+		Entity:    r.Filter.Entity,
 		PageSize:  int32Of(r.PageSize),
 		PageToken: r.PageToken,
 	}
@@ -122,6 +124,8 @@ func ListRequestFromProto(m *pb.ListRecordsRequest) (store.ListRequest, error) {
 		Filter: store.Filter{
 			State:  enum(&r, "state", m.GetState(), store.StateReleased),
 			Lapsed: m.GetLapsed(),
+			Scope:  m.GetScope(),
+			Entity: m.GetEntity(),
 		},
 		PageSize:  int(m.GetPageSize()),
 		PageToken: m.GetPageToken(),

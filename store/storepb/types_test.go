@@ -114,7 +114,7 @@ func TestRequestsRoundTrip(t *testing.T) {
 		ReleaseRequestToProto, ReleaseRequestFromProto)
 	roundTrip(t, store.LookupRequest{Key: testKey, Fingerprint: testSum}, LookupRequestToProto, LookupRequestFromProto)
 	roundTrip(t, store.ListRequest{
-		Namespace: "n", Filter: store.Filter{State: store.StateReleased, Lapsed: true}, PageSize: 9, PageToken: "t",
+		Namespace: "n", Filter: store.Filter{State: store.StateReleased, Lapsed: true, Scope: "s", Entity: "e"}, PageSize: 9, PageToken: "t",
 	}, ListRequestToProto, ListRequestFromProto)
 	roundTrip(t, store.ResolveRequest{Key: testKey, Fence: 5, AnyFence: true, Outcome: testDone, Actor: "ann", Reason: "seen at the bank"},
 		ResolveRequestToProto, ResolveRequestFromProto, ".BodyOmitted")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -26,6 +27,7 @@ var contract = []check{
 	{"a recovery floor is lifted by name", on(contractLiftRecovery)},
 	{"a recovery floor for new namespaces ages", on(contractFloorForNewAges)},
 	{"records are listed in pages", on(contractPages)},
+	{"listings of one scope or entity", on(contractListsByKey)},
 	{"a page token says nothing and chooses nothing", on(contractPageTokens)},
 	{"buckets are slices of their tier", on(contractBuckets)},
 	{"requests of a context that is gone", on(contractContext)},
@@ -282,9 +284,68 @@ func contractPages(r *rig) {
 	for _, bad := range []store.ListRequest{
 		{Namespace: hourTakeover, PageSize: -1}, {Namespace: hourTakeover, PageSize: store.MaxPageSize + 1}, {Namespace: ""},
 		{Namespace: hourTakeover, Filter: store.Filter{State: 9}},
+		{Namespace: hourTakeover, Filter: store.Filter{Scope: strings.Repeat("s", store.MaxScopeBytes+1)}},
+		{Namespace: hourTakeover, Filter: store.Filter{Entity: "\xff"}},
 	} {
 		_, err := r.ListRecords(r.ctx, bad)
 		r.refusedAs("a bad listing", err, store.ErrInvalidArgument)
+	}
+}
+
+// contractListsByKey: the parts of a key are compared as a whole, whatever the others hold.
+func contractListsByKey(r *rig) {
+	long := strings.Repeat("x", 44) // as many bytes as the code of ',' says
+	keys := []store.Key{
+		{ID: "1"},
+		{ID: "2", Scope: "charge"},
+		{ID: "3", Scope: "charge", Entity: "acme"},
+		{ID: "4", Scope: "charge2", Entity: "acme"},
+		{ID: "5", Scope: "Charge", Entity: "acme2"},
+		{ID: "6", Entity: "charge"},
+		{ID: "7", Scope: "acme", Entity: "2acme"},
+		{ID: "8", Entity: "8," + long}, // its encoding ends as that of the next one does
+		{ID: "9", Entity: long},
+		{ID: "a", Scope: "charge", Entity: "größe"},
+	}
+	for _, key := range keys {
+		key.Namespace = hourTakeover
+		h := r.grant(key, "a")
+		if key.ID == "3" {
+			r.do(complete(key, h, done), "recorded")
+		}
+		key.Namespace = holdKey.Namespace
+		r.grant(key, "a") // of another namespace
+	}
+	for _, c := range []struct {
+		filter store.Filter
+		want   string
+	}{
+		{store.Filter{}, "1 2 3 4 5 6 7 8 9 a"},
+		{store.Filter{Scope: "charge"}, "2 3 a"},
+		{store.Filter{Scope: "Charge"}, "5"},
+		{store.Filter{Scope: "charg"}, ""},
+		{store.Filter{Entity: "acme"}, "3 4"},
+		{store.Filter{Entity: "me"}, ""},
+		{store.Filter{Entity: long}, "9"},
+		{store.Filter{Entity: "größe"}, "a"},
+		{store.Filter{Scope: "charge", Entity: "acme"}, "3"},
+		{store.Filter{Scope: "acme", Entity: "charge"}, ""},
+		{store.Filter{State: store.StateInProgress, Entity: "acme"}, "4"},
+		{store.Filter{State: store.StateCompleted, Scope: "charge"}, "3"},
+		{store.Filter{Lapsed: true, Scope: "charge"}, ""},
+	} {
+		for _, size := range []int{1, 1000} {
+			records, err := listAll(r.ctx, r.Backend, store.ListRequest{Namespace: hourTakeover, Filter: c.filter, PageSize: size})
+			if err != nil {
+				r.Fatalf("ListRecords %+v: %v", c.filter, err)
+			}
+			var got []string
+			for _, rec := range records {
+				got = append(got, rec.Key.ID[:1])
+			}
+			slices.Sort(got)
+			equal(r, fmt.Sprintf("ids listed by %+v in pages of %d", c.filter, size), strings.Join(got, " "), c.want)
+		}
 	}
 }
 
@@ -321,6 +382,8 @@ func contractPageTokens(r *rig) {
 		"of another namespace": {Namespace: holdKey.Namespace, PageToken: first},
 		"of another state":     {Namespace: hourTakeover, PageToken: first, Filter: store.Filter{State: store.StateReleased}},
 		"of lapsed ones":       {Namespace: hourTakeover, PageToken: first, Filter: store.Filter{Lapsed: true}},
+		"of another scope":     {Namespace: hourTakeover, PageToken: first, Filter: store.Filter{Scope: "s"}},
+		"of another entity":    {Namespace: hourTakeover, PageToken: first, Filter: store.Filter{Entity: "s"}},
 		"that was changed":     {Namespace: hourTakeover, PageToken: first[:len(first)-1] + string(other)},
 	} {
 		_, err := r.ListRecords(r.ctx, bad)

@@ -866,8 +866,12 @@ type ListRecordsRequest struct {
 	// Only those that are lapsed.
 	Lapsed bool `protobuf:"varint,3,opt,name=lapsed,proto3" json:"lapsed,omitempty"`
 	// At most 1000. 0 means 100.
-	PageSize      int32  `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	PageToken     string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageSize  int32  `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Only those of this scope. Empty: any.
+	Scope string `protobuf:"bytes,6,opt,name=scope,proto3" json:"scope,omitempty"`
+	// Only those of this entity. Empty: any.
+	Entity        string `protobuf:"bytes,7,opt,name=entity,proto3" json:"entity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -933,6 +937,20 @@ func (x *ListRecordsRequest) GetPageSize() int32 {
 func (x *ListRecordsRequest) GetPageToken() string {
 	if x != nil {
 		return x.PageToken
+	}
+	return ""
+}
+
+func (x *ListRecordsRequest) GetScope() string {
+	if x != nil {
+		return x.Scope
+	}
+	return ""
+}
+
+func (x *ListRecordsRequest) GetEntity() string {
+	if x != nil {
+		return x.Entity
 	}
 	return ""
 }
@@ -2345,14 +2363,16 @@ const file_idemd_v1_admin_proto_rawDesc = "" +
 	"\x16UpdateNamespaceRequest\x121\n" +
 	"\tnamespace\x18\x01 \x01(\v2\x13.idemd.v1.NamespaceR\tnamespace\"L\n" +
 	"\x17UpdateNamespaceResponse\x121\n" +
-	"\tnamespace\x18\x01 \x01(\v2\x13.idemd.v1.NamespaceR\tnamespace\"\xad\x01\n" +
+	"\tnamespace\x18\x01 \x01(\v2\x13.idemd.v1.NamespaceR\tnamespace\"\xdb\x01\n" +
 	"\x12ListRecordsRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12%\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x0f.idemd.v1.StateR\x05state\x12\x16\n" +
 	"\x06lapsed\x18\x03 \x01(\bR\x06lapsed\x12\x1b\n" +
 	"\tpage_size\x18\x04 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x05 \x01(\tR\tpageToken\"\xb1\x01\n" +
+	"page_token\x18\x05 \x01(\tR\tpageToken\x12\x14\n" +
+	"\x05scope\x18\x06 \x01(\tR\x05scope\x12\x16\n" +
+	"\x06entity\x18\a \x01(\tR\x06entity\"\xb1\x01\n" +
 	"\x13ListRecordsResponse\x12*\n" +
 	"\arecords\x18\x01 \x03(\v2\x10.idemd.v1.RecordR\arecords\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12,\n" +

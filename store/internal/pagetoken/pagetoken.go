@@ -56,5 +56,5 @@ func (s Sealer) Open(req store.ListRequest) ([]byte, error) {
 
 // listing is what a token is bound to. A page may have another size than the one before.
 func listing(req store.ListRequest) []byte {
-	return fmt.Appendf(nil, "%q %d %t", req.Namespace, req.Filter.State, req.Filter.Lapsed)
+	return fmt.Appendf(nil, "%q %d %t %q %q", req.Namespace, req.Filter.State, req.Filter.Lapsed, req.Filter.Scope, req.Filter.Entity)
 }
