@@ -152,17 +152,20 @@ func TestANamespaceThatNoRulePlacesIsRefused(t *testing.T) {
 }
 
 func TestStoredPlacementsCountAndNotTheFile(t *testing.T) {
-	w := start(t, `"*": fixed us`, "eu", "us")
-	w.eu().stop()
-	w.eu().rules = `"*": fixed eu`
-	w.eu().start()
-	w.join()
-	if answer := w.eu().grants(anyKey, "a"); answer.Served != (store.Served{Home: "us", Forwarded: true, Epoch: 1}) {
-		t.Errorf("served %+v", answer.Served)
-	}
-	if log := w.eu().log.String(); !strings.Contains(log, "the stored one counts") {
-		t.Errorf("the log does not tell: %s", log)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, `"*": fixed us`, "eu", "us")
+		w.eu().stop()
+		w.eu().rules = `"*": fixed eu`
+		w.eu().start()
+		w.join()
+		if answer := w.eu().grants(anyKey, "a"); answer.Served != (store.Served{Home: "us", Forwarded: true, Epoch: 1}) {
+			t.Errorf("served %+v", answer.Served)
+		}
+		if log := w.eu().log.String(); !strings.Contains(log, "the stored one counts") {
+			t.Errorf("the log does not tell: %s", log)
+		}
+		w.stop()
+	})
 }
 
 // A region that comes later and is nobody's home learns where keys live.

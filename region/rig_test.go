@@ -3,6 +3,7 @@ package region
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -109,9 +110,24 @@ func (w *world) join() {
 		s.events.until(w, s.name+" has joined", func() bool { return s.events.joined })
 	}
 	for _, s := range w.sites {
-		if err := s.region.settle(w.Context()); err != nil {
-			w.Fatalf("%s: %v", s.name, err)
+		s.settle()
+	}
+}
+
+// settle lets the region agree with its peers. One that has just come back may still be asked over
+// the connection that broke when it went.
+func (s *site) settle() {
+	s.world.Helper()
+	err := s.region.settle(s.world.Context())
+	for range 20 {
+		if !errors.Is(err, store.ErrHomeUnreachable) {
+			break
 		}
+		<-time.After(pingInterval)
+		err = s.region.settle(s.world.Context())
+	}
+	if err != nil {
+		s.world.Fatalf("%s: %v", s.name, err)
 	}
 }
 
