@@ -36,6 +36,8 @@ type Registry interface {
 //	                                             are known are open: one more costs whoever has most
 //	file_stale{file}                             1 while the file that is there (tls, tokens,
 //	                                             policy) is no good and the one before in force
+//	tls_certificate_expiry_seconds{file}         when the first certificate expires, as Unix time,
+//	                                             of the file of --tls-cert or --tls-client-ca
 //
 // Lapses are the answers granted_takeover, unresolved and lapsed; late outcomes are the
 // answers STALE_FENCE, STALE_ATTEMPT and ATTEMPT_TOO_LONG of the operation complete.

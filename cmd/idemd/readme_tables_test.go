@@ -89,7 +89,7 @@ func TestReadmeMetrics(t *testing.T) {
 	server.NewRegionMetrics(metrics)
 	descriptions := make(chan *prometheus.Desc)
 	go func() { registry.Describe(descriptions); close(descriptions) }()
-	want := []string{"idemd_buckets_ahead", "idemd_file_stale"} // not before there is something to say
+	want := []string{"idemd_buckets_ahead", "idemd_file_stale", "idemd_tls_certificate_expiry_seconds"} // not before there is something to say
 	for d := range descriptions {
 		var name string
 		if _, err := fmt.Sscanf(d.String(), "Desc{fqName: %q", &name); err != nil {

@@ -63,6 +63,9 @@ type Authority struct {
 	authorizer *Authorizer // nil: as policy
 
 	handshakeSaid atomic.Int64 // when, in nanoseconds
+
+	paths    map[string]string   // of the files that hold certificates, for the log
+	reminded map[string]reminder // by file; only Run has it
 }
 
 // Load reads the files. Call Run so that they are read again.
@@ -70,7 +73,10 @@ func Load(o Options) (*Authority, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	a := &Authority{logger: o.Logger, now: o.Now}
+	a := &Authority{
+		logger: o.Logger, now: o.Now,
+		paths: map[string]string{certFile: o.TLSCert, clientCAFile: o.TLSClientCA}, reminded: map[string]reminder{},
+	}
 	if a.logger == nil {
 		a.logger = slog.Default()
 	}
@@ -128,7 +134,7 @@ func (a *Authority) Authorizer() *Authorizer {
 	return a.authorizer
 }
 
-// Run looks at the files until the context ends.
+// Run looks at the files until the context ends, and has the log say what of them expires.
 func (a *Authority) Run(ctx context.Context) {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
@@ -138,6 +144,7 @@ func (a *Authority) Run(ctx context.Context) {
 			return
 		case <-ticker.C:
 			a.Poll()
+			a.remind()
 		}
 	}
 }
@@ -189,8 +196,10 @@ func (a *Authority) Notice() string {
 			notices = append(notices, fmt.Sprintf("the %s file is no good, and the one before is in force: see the log", kind))
 		}
 	}
-	if a.material != nil && validAt(a.material.now().pair.Leaf, a.now()) != nil {
-		notices = append(notices, "the certificate of this server has expired")
+	for _, e := range a.endings() {
+		if problem := e.problem(a.now()); problem != "" {
+			notices = append(notices, problem)
+		}
 	}
 	return strings.Join(notices, "; ")
 }

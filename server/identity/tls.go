@@ -16,7 +16,9 @@ import (
 // material is what TLS is made of.
 type material struct {
 	pair        tls.Certificate
-	authorities *x509.CertPool // of clients; nil: their certificates are not asked for
+	chain       []*x509.Certificate // of pair
+	authorities *x509.CertPool      // of clients; nil: their certificates are not asked for
+	roots       []*x509.Certificate // in authorities
 }
 
 // parseMaterial reads a certificate, its key and, if given, the authorities of clients.
@@ -28,9 +30,16 @@ func parseMaterial(contents [][]byte, now time.Time) (*material, error) {
 	if err := validAt(pair.Leaf, now); err != nil {
 		return nil, err
 	}
-	m := &material{pair: pair}
+	m := &material{pair: pair, chain: []*x509.Certificate{pair.Leaf}}
+	for i, der := range pair.Certificate[1:] {
+		above, err := x509.ParseCertificate(der)
+		if err != nil { // who connects could not read it either
+			return nil, fmt.Errorf("certificate %d of the file cannot be read: %w", i+2, err)
+		}
+		m.chain = append(m.chain, above)
+	}
 	if len(contents) > 2 {
-		m.authorities, err = parseAuthorities(contents[2], now)
+		m.authorities, m.roots, err = parseAuthorities(contents[2], now)
 	}
 	return m, err
 }
@@ -43,8 +52,8 @@ func validAt(cert *x509.Certificate, now time.Time) error {
 }
 
 // parseAuthorities reads certificates, of which one at least must be valid.
-func parseAuthorities(text []byte, now time.Time) (*x509.CertPool, error) {
-	pool := x509.NewCertPool()
+func parseAuthorities(text []byte, now time.Time) (pool *x509.CertPool, roots []*x509.Certificate, err error) {
+	pool = x509.NewCertPool()
 	problem := errors.New("it holds no certificate of an authority")
 	good := false
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
@@ -53,9 +62,10 @@ func parseAuthorities(text []byte, now time.Time) (*x509.CertPool, error) {
 		}
 		cert, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			return nil, fmt.Errorf("an authority's certificate cannot be read: %w", err)
+			return nil, nil, fmt.Errorf("an authority's certificate cannot be read: %w", err)
 		}
 		pool.AddCert(cert)
+		roots = append(roots, cert)
 		if err := validAt(cert, now); err != nil {
 			problem = err
 			continue
@@ -63,9 +73,9 @@ func parseAuthorities(text []byte, now time.Time) (*x509.CertPool, error) {
 		good = true
 	}
 	if !good {
-		return nil, problem
+		return nil, nil, problem
 	}
-	return pool, nil
+	return pool, roots, nil
 }
 
 // config is the TLS of a server. Sessions are not resumed: every connection shows its
