@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -25,10 +24,10 @@ import (
 // calls is what every call goes through: a panic becomes INTERNAL, an error of the store
 // becomes a status, and what is worth it is logged.
 //
-// The log holds no outcome, no attempt id and no key: a key is told by the first bytes of
-// its digest. It does not hold the text of a refusal either, which may quote the caller.
+// The log holds no outcome, no attempt id and no key: keys and attempts are named by the first
+// bytes of their digests, which an operator is shown too. It does not hold the text of a refusal either, which may quote the caller.
 // Nothing is prepared for a line that is not written: calls that were answered are logged
-// at debug, refusals at info, and what an operator should look at at warn and error. While
+// at debug, refusals and grants of a key after a lapse at info, and what an operator should look at at warn and error. While
 // the store is away every call is refused, and so may be those of somebody who is not known:
 // of those one line a second for each method and code is written.
 type calls struct {
@@ -67,7 +66,7 @@ func (c *calls) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 	}
 	resp, err := handler(ctx, req)
 	if err == nil {
-		c.answered(ctx, req, info.FullMethod)
+		c.answered(ctx, req, resp, info.FullMethod)
 		return resp, nil
 	}
 	st := statusOf(err)
@@ -149,16 +148,24 @@ func (c *calls) panicked(ctx context.Context, p any) error {
 	return &store.Error{Sentinel: store.ErrInternal, Cause: errors.New("the call panicked")}
 }
 
-// answered logs what operators do, and at debug everything else.
-func (c *calls) answered(ctx context.Context, req any, method string) {
+// answered logs what operators do, and grants after which an effect may be there twice. All else
+// it logs at debug.
+func (c *calls) answered(ctx context.Context, req, resp any, method string) {
 	level, message := slog.LevelDebug, "call answered"
-	if isOperators(req) {
+	claimed, _ := resp.(*pb.ClaimResponse)
+	switch {
+	case isOperators(req):
 		level, message = slog.LevelInfo, "operator acted"
+	case claimed.GetGranted().GetUnsettled():
+		level, message = slog.LevelInfo, "key taken over"
 	}
 	if !c.logger.Enabled(ctx, level) {
 		return
 	}
 	attrs := about(ctx, req, method)
+	if claimed != nil {
+		attrs = append(attrs, told(claimed)...)
+	}
 	if of, ok := req.(interface{ GetNamespace() *pb.Namespace }); ok { // answered, so its name is a valid one
 		attrs = append(attrs, slog.String("namespace", of.GetNamespace().GetName()))
 	}
@@ -243,7 +250,7 @@ const maxMethodBytes = 100
 
 // about says which call a line is about.
 func about(ctx context.Context, req any, method string) []slog.Attr {
-	attrs := make([]slog.Attr, 0, 9)
+	attrs := make([]slog.Attr, 0, 12)
 	attrs = append(attrs, slog.String("method", method[:min(len(method), maxMethodBytes)]), slog.Duration("duration", heldUntil(ctx, time.Now())))
 	if principal, ok := identity.FromContext(ctx); ok {
 		attrs = append(attrs, slog.String("principal", string(principal)))
@@ -252,6 +259,22 @@ func about(ctx context.Context, req any, method string) []slog.Attr {
 	if key.Validate() != nil { // none, or one whose parts may be anything
 		return attrs
 	}
-	digest := key.Digest()
-	return append(attrs, slog.String("namespace", key.Namespace), slog.String("key", hex.EncodeToString(digest[:6])))
+	attrs = append(attrs, slog.String("namespace", key.Namespace), slog.String("key", key.LogName()))
+	if by, ok := req.(interface{ GetAttemptId() []byte }); ok && len(by.GetAttemptId()) <= store.MaxAttemptIDBytes {
+		attrs = append(attrs, slog.String("attempt", store.AttemptLogName(string(by.GetAttemptId()))))
+	}
+	return attrs
+}
+
+// told says what a Claim was answered. The fence of a grant is in the key's record, too.
+func told(answer *pb.ClaimResponse) []slog.Attr {
+	switch result := answer.GetResult().(type) {
+	case *pb.ClaimResponse_Granted:
+		return []slog.Attr{slog.String("answer", "granted"), slog.Int64("fence", result.Granted.GetFence())}
+	case *pb.ClaimResponse_InProgress:
+		return []slog.Attr{slog.String("answer", "in_progress")}
+	case *pb.ClaimResponse_Completed:
+		return []slog.Attr{slog.String("answer", "completed")}
+	}
+	return []slog.Attr{slog.String("answer", "unresolved")}
 }

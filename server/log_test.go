@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -68,6 +69,47 @@ func TestLogHoldsNoSecrets(t *testing.T) {
 			t.Errorf("the log does not have %q", want)
 		}
 	}
+}
+
+// Who was granted a key, and by which attempt, is found by what an operator is shown of its record.
+// A grant after a lapse is logged without being asked for: it may be the second time.
+func TestLogNamesTheAttempt(t *testing.T) {
+	clock := storetest.NewClock()
+	r := newRig(t, storetest.NewMemory(clock))
+	keys, ctx := pb.NewIdempotencyServiceClient(r.connect()), t.Context()
+	claim := func(attempt string) *pb.ClaimResponse {
+		t.Helper()
+		answer, err := keys.Claim(ctx, &pb.ClaimRequest{Key: storepb.KeyToProto(testKey), AttemptId: []byte(attempt)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer
+	}
+	last := func(want ...string) {
+		t.Helper()
+		lines := strings.Split(strings.TrimSpace(r.log.String()), "\n")
+		for _, want := range want {
+			if line := lines[len(lines)-1]; !strings.Contains(line+" ", " "+want+" ") {
+				t.Errorf("the log says %q, want %q", line, want)
+			}
+		}
+	}
+	key := "key=" + testKey.LogName()
+	first := claim("one").GetGranted().GetFence()
+	last(`level=DEBUG msg="call answered"`, key, "attempt="+store.AttemptLogName("one"), "answer=granted", fmt.Sprint("fence=", first))
+	claim("two")
+	last("level=DEBUG", key, "attempt="+store.AttemptLogName("two"), "answer=in_progress")
+	clock.Advance(time.Hour)
+	second := claim("two").GetGranted().GetFence()
+	last(`level=INFO msg="key taken over"`, key, "attempt="+store.AttemptLogName("two"), "answer=granted", fmt.Sprint("fence=", second))
+	_, _ = keys.Complete(ctx, &pb.CompleteRequest{Key: storepb.KeyToProto(testKey), AttemptId: []byte("one"), Fence: first, Outcome: &pb.Outcome{}})
+	last("level=INFO", `msg="call refused"`, key, "attempt="+store.AttemptLogName("one"), "reason=STALE_FENCE")
+	if _, err := keys.Complete(ctx, &pb.CompleteRequest{Key: storepb.KeyToProto(testKey), AttemptId: []byte("two"), Fence: second, Outcome: &pb.Outcome{}}); err != nil {
+		t.Fatal(err)
+	}
+	last("level=DEBUG", "attempt="+store.AttemptLogName("two"), "method=/idemd.v1.IdempotencyService/Complete")
+	claim("three")
+	last("answer=completed")
 }
 
 func TestLogLevels(t *testing.T) {

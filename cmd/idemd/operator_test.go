@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	idemdv1 "github.com/idemd/idemd/proto/idemd/v1"
+	"github.com/idemd/idemd/store"
 )
 
 func TestNamespaces(t *testing.T) {
@@ -95,6 +96,48 @@ func TestResolve(t *testing.T) {
 		t.Errorf("resolve with an empty outcome:\n%s", out)
 	}
 	s.run(t, "record", "resolve", "--id=c", "--any-fence", "--nothing-happened", "--reason=twice").fails(t, exitFailed, "NOT_LAPSED: ")
+}
+
+// An operator finds a key and its attempts in the log, which has neither as they are, and no key that
+// has expired is missed for that.
+func TestRecordsAreFoundInTheLog(t *testing.T) {
+	s := serve(t, t.TempDir(), "--log-level=debug")
+	key := []string{"--scope=charge", "--id=order-1", "--entity=acme"}
+	do := func(args ...string) string {
+		t.Helper()
+		return s.run(t, append(slices.Clone(args), key...)...).ok(t)
+	}
+	do("claim", "--attempt=first")
+	do("record", "force-release", "--any-fence", "--reason=hangs")
+	do("claim", "--attempt=hex:ff00")
+	inspected := do("record", "inspect")
+	for name, want := range map[string]string{
+		"named in the log": store.Key{Namespace: "default", Scope: "charge", ID: "order-1", Entity: "acme"}.LogName(),
+		"attempt":          "hex:ff00, in the log " + store.AttemptLogName("\xff\x00"),
+		"ended attempts":   "1",
+		"ended attempt":    "first, in the log " + store.AttemptLogName("first"),
+	} {
+		if !regexp.MustCompile(`(?m)^  ` + name + `  +` + regexp.QuoteMeta(want) + `$`).MatchString(inspected) {
+			t.Errorf("inspect does not show %s %q:\n%s", name, want, inspected)
+		}
+	}
+	name := run(t, append([]string{"record", "digest"}, key...)...).ok(t) // asks no server
+	if !strings.Contains(inspected, "  "+name) {
+		t.Errorf("the key's digest is %q, and inspect shows\n%s", name, inspected)
+	}
+	log := s.stderr.String()
+	for _, attempt := range []string{"first", "\xff\x00"} {
+		line := regexp.MustCompile(`(?m)^.*/Claim .* key=` + strings.TrimSpace(name) + ` attempt=` + store.AttemptLogName(attempt) + ` answer=granted fence=\d+$`)
+		if !line.MatchString(log) {
+			t.Errorf("the log has no line of a grant to %q:\n%s", attempt, log)
+		}
+	}
+	run(t, "record", "digest", "--id=").fails(t, exitUsage, "id is empty")
+	do("release", "--attempt=hex:ff00", "--effect=unknown")
+	do("record", "resolve", "--any-fence", "--nothing-happened", "--reason=looked")
+	if inspected := do("record", "inspect"); !strings.Contains(inspected, "ended attempts") {
+		t.Errorf("of a key that an operator has settled inspect shows\n%s", inspected)
+	}
 }
 
 func TestForceReleaseAndList(t *testing.T) {

@@ -10,11 +10,13 @@ import (
 
 	idemdv1 "github.com/idemd/idemd/proto/idemd/v1"
 	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/storepb"
 )
 
 // recordCmd is what an operator does with single keys.
 type recordCmd struct {
 	Inspect      recordInspectCmd      `cmd:"" help:"Show everything known about a key, its outcome and events included."`
+	Digest       recordDigestCmd       `cmd:"" help:"Print how the log, which holds no keys, names a key. No server is asked."`
 	List         recordListCmd         `cmd:"" help:"List the live records of a namespace."`
 	Resolve      recordResolveCmd      `cmd:"" help:"Settle a lapsed key: record an outcome, or say that nothing happened."`
 	ForceRelease recordForceReleaseCmd `cmd:"" help:"End the attempt that holds a key; the next claimer is told to check, then act."`
@@ -33,12 +35,28 @@ func (c *recordInspectCmd) Run(s *session) error {
 			return err
 		}
 		return c.show(s, resp, func(p *page) {
-			recordText(p, resp.GetRecord())
+			stateFields(p, resp.GetRecord())
+			attemptFields(p, resp)
+			outcomeFields(p, resp.GetRecord())
 			for _, event := range resp.GetEvents() {
 				eventText(p, event)
 			}
 		})
 	})
+}
+
+type recordDigestCmd struct{ keyFlags }
+
+// Run is called by kong.
+func (c *recordDigestCmd) Run(s *session) error {
+	key := storepb.KeyFromProto(c.key())
+	if err := key.Validate(); err != nil {
+		return usageError("%v", err)
+	}
+	if _, err := fmt.Fprintln(s.stdout, key.LogName()); err != nil {
+		return unwritten(err)
+	}
+	return nil
 }
 
 type recordListCmd struct {

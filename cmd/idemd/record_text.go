@@ -32,11 +32,17 @@ func stateText(state idemdv1.State, lapsed bool) string {
 }
 
 func recordText(p *page, r *idemdv1.Record) {
+	stateFields(p, r)
+	outcomeFields(p, r)
+}
+
+func stateFields(p *page, r *idemdv1.Record) {
 	p.heading("%s", stateText(r.GetState(), r.GetLapsed()))
 	p.field("namespace", r.GetKey().GetNamespace())
 	p.field("scope", keyText(r.GetKey().GetScope()))
 	p.field("id", keyText(r.GetKey().GetId()))
 	p.field("entity", keyText(r.GetKey().GetEntity()))
+	p.field("named in the log", storepb.KeyFromProto(r.GetKey()).LogName())
 	p.field("fingerprint", fingerprintText(r.GetFingerprint()))
 	p.field("fence", r.GetFence())
 	p.field("attempt number", r.GetAttemptNumber())
@@ -57,6 +63,23 @@ func recordText(p *page, r *idemdv1.Record) {
 	p.when("ended at", r.GetEndedAt())
 	p.when("kept until", r.GetExpiresAt())
 	p.field("ended attempts", r.GetEndedAttempts())
+}
+
+// attemptFields name the attempts that the record remembers.
+func attemptFields(p *page, in *idemdv1.InspectRecordResponse) {
+	for _, id := range in.GetEndedAttemptIds() {
+		attemptField(p, "ended attempt", id)
+	}
+	if id := in.GetAttemptId(); len(id) > 0 {
+		attemptField(p, "attempt", id)
+	}
+}
+
+func attemptField(p *page, name string, id []byte) {
+	p.field(name, fmt.Sprintf("%v, in the log %s", opaque(id), store.AttemptLogName(string(id))))
+}
+
+func outcomeFields(p *page, r *idemdv1.Record) {
 	if r.GetOutcome() != nil {
 		p.outcome(r.GetOutcome())
 		p.field("outcome sha256", fmt.Sprintf("%x", r.GetOutcomeDigest()))

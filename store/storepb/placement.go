@@ -1,8 +1,6 @@
 package storepb
 
 import (
-	"fmt"
-
 	pb "github.com/idemd/idemd/proto/idemd/v1"
 	"github.com/idemd/idemd/store"
 )
@@ -49,9 +47,7 @@ func placementFromProto(r *reader, m *pb.Placement) store.Placement {
 // that is kept of it, attempt ids included.
 func MovedToProto(in store.Inspection) *pb.MovedRecord {
 	m := &pb.MovedRecord{Record: RecordToProto(in.Record, in.Now), AttemptId: []byte(in.Record.AttemptID)}
-	for _, id := range in.Record.Ended {
-		m.EndedAttemptIds = append(m.EndedAttemptIds, []byte(id))
-	}
+	m.EndedAttemptIds = endedToProto(in.Record)
 	for _, e := range in.Events {
 		m.Events = append(m.Events, EventToProto(e))
 	}
@@ -61,15 +57,11 @@ func MovedToProto(in store.Inspection) *pb.MovedRecord {
 // MovedFromProto returns the record of a message, or ErrInternal.
 func MovedFromProto(m *pb.MovedRecord) (store.Inspection, error) {
 	rec, err := RecordFromProto(m.GetRecord())
+	if err == nil {
+		err = nameAttempts(rec, m.GetAttemptId(), m.GetEndedAttemptIds())
+	}
 	if err != nil {
 		return store.Inspection{}, err
-	}
-	if len(m.GetEndedAttemptIds()) != len(rec.Ended) {
-		return store.Inspection{}, notUnderstood(fmt.Errorf("a record remembers %d ended attempts, and %d are named", len(rec.Ended), len(m.GetEndedAttemptIds())))
-	}
-	rec.AttemptID = string(m.GetAttemptId())
-	for i, id := range m.GetEndedAttemptIds() {
-		rec.Ended[i] = string(id)
 	}
 	events, err := listFromProto(m.GetEvents(), EventFromProto)
 	return store.Inspection{Record: rec, Events: events}, err

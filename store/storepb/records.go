@@ -2,6 +2,7 @@ package storepb
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	pb "github.com/idemd/idemd/proto/idemd/v1"
@@ -9,7 +10,8 @@ import (
 )
 
 // RecordToProto returns the message of a record as it stands at now, the store's time;
-// nil for nil. Attempt ids are left out: whoever knows one can act in its name.
+// nil for nil. Attempt ids are left out: whoever knows one can act in its name. They are shown
+// beside the record where one is inspected or carried to another store.
 func RecordToProto(rec *store.Record, now time.Time) *pb.Record {
 	if rec == nil {
 		return nil
@@ -42,7 +44,8 @@ func RecordToProto(rec *store.Record, now time.Time) *pb.Record {
 func SettledToProto(rec *store.Record) *pb.Record { return RecordToProto(rec, rec.LeaseEnd) }
 
 // RecordFromProto returns the record of a message, or ErrInternal, also if there is no
-// message. Its AttemptID is empty, and so is each of its Ended attempts, which only count.
+// message. Its AttemptID is empty, and so is each of its Ended attempts, which only count: see
+// nameAttempts.
 func RecordFromProto(m *pb.Record) (*store.Record, error) {
 	if m == nil {
 		return nil, notUnderstood(errNoRecord)
@@ -85,6 +88,25 @@ func endedFromProto(r *reader, count int32) []string {
 		return nil
 	}
 	return make([]string, count)
+}
+
+// nameAttempts puts the attempt ids into a record that came without them.
+func nameAttempts(rec *store.Record, current []byte, ended [][]byte) error {
+	if len(ended) != len(rec.Ended) {
+		return notUnderstood(fmt.Errorf("a record remembers %d ended attempts, and %d are named", len(rec.Ended), len(ended)))
+	}
+	rec.AttemptID = string(current)
+	for i, id := range ended {
+		rec.Ended[i] = string(id)
+	}
+	return nil
+}
+
+func endedToProto(rec *store.Record) (ids [][]byte) {
+	for _, id := range rec.Ended {
+		ids = append(ids, []byte(id))
+	}
+	return ids
 }
 
 // digestToProto returns the bytes of a digest; nil for none.
@@ -156,7 +178,8 @@ func RecordPageFromProto(m *pb.ListRecordsResponse) (store.RecordPage, error) {
 
 // InspectionToProto returns the message of an inspection.
 func InspectionToProto(in store.Inspection) *pb.InspectRecordResponse {
-	m := &pb.InspectRecordResponse{Record: RecordToProto(in.Record, in.Now), Now: timeToProto(in.Now)}
+	m := &pb.InspectRecordResponse{Record: RecordToProto(in.Record, in.Now), Now: timeToProto(in.Now), AttemptId: []byte(in.Record.AttemptID)}
+	m.EndedAttemptIds = endedToProto(in.Record)
 	for _, e := range in.Events {
 		m.Events = append(m.Events, EventToProto(e))
 	}
@@ -168,7 +191,9 @@ func InspectionFromProto(m *pb.InspectRecordResponse) (store.Inspection, error) 
 	var r reader
 	in := store.Inspection{Now: r.time("now", m.GetNow())}
 	var recErr, eventErr error
-	in.Record, recErr = RecordFromProto(m.GetRecord())
+	if in.Record, recErr = RecordFromProto(m.GetRecord()); recErr == nil {
+		recErr = nameAttempts(in.Record, m.GetAttemptId(), m.GetEndedAttemptIds())
+	}
 	in.Events, eventErr = listFromProto(m.GetEvents(), EventFromProto)
 	return in, firstOf(r.answer(), recErr, eventErr)
 }

@@ -168,8 +168,10 @@ func TestOperatorsViewRoundTrips(t *testing.T) {
 		OutcomeDigest: testDone.Digest(), OutcomeSize: 7, Actor: "ann", Reason: "r"}
 	roundTrip(t, event, EventToProto, EventFromProto, ".BodyOmitted")
 	roundTrip(t, store.RecordPage{Records: []*store.Record{record}, NextPageToken: "n", Now: at, Missing: "region us"}, RecordPageToProto, RecordPageFromProto)
-	roundTrip(t, store.Inspection{Record: record, Events: []store.Event{event}, Now: at},
-		InspectionToProto, InspectionFromProto, ".AttemptID", ".BodyOmitted")
+	inspected := *record
+	inspected.AttemptID, inspected.Ended = "\xff\x00", []string{"older", "old"}
+	roundTrip(t, store.Inspection{Record: &inspected, Events: []store.Event{event}, Now: at},
+		InspectionToProto, InspectionFromProto, ".BodyOmitted")
 	roundTrip(t, store.Namespace{
 		Name: "n", Tier: store.TierMonth, Retention: time.Hour, LapsePolicy: store.Hold, Lease: 1e9, MaxLease: 2e9, MaxAttempt: 3e9,
 		MaxOutcomeBytes: 77, Entity: store.EntityForbidden, RecoveryFloor: at, CreatedAt: at, UpdatedAt: at, FloorForNew: at,
@@ -198,6 +200,7 @@ func TestOmittedBodyRoundTrips(t *testing.T) {
 	}
 }
 
+// They are shown where one record is inspected, and nowhere else.
 func TestAttemptIDsAreNotShown(t *testing.T) {
 	m := RecordToProto(&store.Record{AttemptID: "secret", Ended: []string{"secret2"}}, at)
 	if text := m.String(); strings.Contains(text, "secret") || m.GetEndedAttempts() != 1 {
@@ -343,6 +346,7 @@ func TestAnswersThatAreNotUnderstood(t *testing.T) {
 		"lookup":                second(LookupAnswerFromProto(&pb.LookupResponse{LapsePolicy: 9})),
 		"short digest":          second(RecordFromProto(&pb.Record{OutcomeDigest: []byte{1}})),
 		"long digest":           second(RecordFromProto(&pb.Record{OutcomeDigest: make([]byte, 33)})),
+		"attempts not named":    second(InspectionFromProto(&pb.InspectRecordResponse{Record: &pb.Record{EndedAttempts: 2}, EndedAttemptIds: [][]byte{{1}}})),
 		"ended attempts":        second(RecordFromProto(&pb.Record{EndedAttempts: math.MaxInt32})),
 		"no record":             second(InspectionFromProto(&pb.InspectRecordResponse{})),
 		"event":                 second(InspectionFromProto(&pb.InspectRecordResponse{Record: &pb.Record{}, Events: []*pb.Event{{Kind: 99}}})),

@@ -9,7 +9,7 @@ import "testing"
 //
 // It runs over anything that is a [store.Backend], a client of a server included, where
 // two things are not compared: HeldFor, which is real time, and, if the instance says
-// AttemptsHidden, the attempt ids in inspected records. Nothing that needs Placements or Members
+// AttemptsHidden, the attempt ids in listed and settled records. Nothing that needs Placements or Members
 // is run if it says Unplaced.
 func Run(t *testing.T, factory Factory) {
 	t.Run("Golden", func(t *testing.T) { RunGolden(t, factory) })

@@ -19,8 +19,8 @@ type Instance struct {
 	store.Backend
 	// Clock drives the store's clock.
 	Clock *Clock
-	// AttemptsHidden says that inspected and listed records show no attempt ids, as over
-	// the wire.
+	// AttemptsHidden says that only inspected records show attempt ids, as over the wire: listed
+	// and settled ones do not.
 	AttemptsHidden bool
 	// Unplaced says that the Backend's Placements and Members cannot be asked, as over the wire.
 	Unplaced bool

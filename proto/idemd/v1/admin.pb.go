@@ -1077,9 +1077,13 @@ type InspectRecordResponse struct {
 	// Oldest first.
 	Events []*Event `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`
 	// The store's clock.
-	Now           *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=now,proto3" json:"now,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Now *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=now,proto3" json:"now,omitempty"`
+	// Of the current attempt. Empty once an operator has ended it.
+	AttemptId []byte `protobuf:"bytes,4,opt,name=attempt_id,json=attemptId,proto3" json:"attempt_id,omitempty"`
+	// Of those that ended without an outcome, oldest first: as many as the record remembers.
+	EndedAttemptIds [][]byte `protobuf:"bytes,5,rep,name=ended_attempt_ids,json=endedAttemptIds,proto3" json:"ended_attempt_ids,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *InspectRecordResponse) Reset() {
@@ -1129,6 +1133,20 @@ func (x *InspectRecordResponse) GetEvents() []*Event {
 func (x *InspectRecordResponse) GetNow() *timestamppb.Timestamp {
 	if x != nil {
 		return x.Now
+	}
+	return nil
+}
+
+func (x *InspectRecordResponse) GetAttemptId() []byte {
+	if x != nil {
+		return x.AttemptId
+	}
+	return nil
+}
+
+func (x *InspectRecordResponse) GetEndedAttemptIds() [][]byte {
+	if x != nil {
+		return x.EndedAttemptIds
 	}
 	return nil
 }
@@ -2379,11 +2397,14 @@ const file_idemd_v1_admin_proto_rawDesc = "" +
 	"\x03now\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x03now\x12\x18\n" +
 	"\amissing\x18\x04 \x01(\tR\amissing\"7\n" +
 	"\x14InspectRecordRequest\x12\x1f\n" +
-	"\x03key\x18\x01 \x01(\v2\r.idemd.v1.KeyR\x03key\"\x98\x01\n" +
+	"\x03key\x18\x01 \x01(\v2\r.idemd.v1.KeyR\x03key\"\xe3\x01\n" +
 	"\x15InspectRecordResponse\x12(\n" +
 	"\x06record\x18\x01 \x01(\v2\x10.idemd.v1.RecordR\x06record\x12'\n" +
 	"\x06events\x18\x02 \x03(\v2\x0f.idemd.v1.EventR\x06events\x12,\n" +
-	"\x03now\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x03now\"\xbf\x01\n" +
+	"\x03now\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x03now\x12\x1d\n" +
+	"\n" +
+	"attempt_id\x18\x04 \x01(\fR\tattemptId\x12*\n" +
+	"\x11ended_attempt_ids\x18\x05 \x03(\fR\x0fendedAttemptIds\"\xbf\x01\n" +
 	"\x0eResolveRequest\x12\x1f\n" +
 	"\x03key\x18\x01 \x01(\v2\r.idemd.v1.KeyR\x03key\x12+\n" +
 	"\aoutcome\x18\x02 \x01(\v2\x11.idemd.v1.OutcomeR\aoutcome\x12\x14\n" +
