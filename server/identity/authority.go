@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -62,8 +61,7 @@ type Authority struct {
 
 	authorizer *Authorizer // nil: as policy
 
-	handshakeSaid atomic.Int64 // when, in nanoseconds
-
+	said     handshakes
 	paths    map[string]string   // of the files that hold certificates, for the log
 	reminded map[string]reminder // by file; only Run has it
 }

@@ -231,13 +231,12 @@ func TestFilesAreReadAgain(t *testing.T) {
 	secret, line, _ := NewToken("ops", time.Time{})
 	client := Credentials{Certificate: k.client(devca.Leaf{URIs: []string{payments}})}
 	servedUntil := func() time.Time { return k.material.now().pair.Leaf.NotAfter }
-	first := servedUntil()
+	var first time.Time
 	otherKey := k.issue(k.ca, devca.Leaf{Server: true}).Key
 
 	for name, test := range map[string]struct {
 		kind, file string
 		bad        map[string][]byte
-		before     func()
 		unchanged  func() bool
 		good       func()
 		changed    func() bool
@@ -276,6 +275,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k.TB = t
+			first = servedUntil()
 			original, err := os.ReadFile(k.path(test.file))
 			if err != nil {
 				t.Fatal(err)

@@ -54,17 +54,13 @@ func newCertificate(chain []*x509.Certificate, under *x509.CertPool) *Certificat
 // check finds whether the certificate still counts.
 func (c *Certificate) check(authorities *x509.CertPool, now time.Time) error {
 	if !now.Before(c.expires) {
-		return fmt.Errorf("the certificate expired at %s", c.expires.UTC().Format(time.RFC3339))
+		return fmt.Errorf("the certificate of %s, or one above it, expired at %s: the caller needs a new one", c.whose(), c.expires.UTC().Format(time.RFC3339))
 	}
 	if c.verified.Load() == authorities {
 		return nil
 	}
-	between := x509.NewCertPool()
-	for _, cert := range c.intermediates {
-		between.AddCert(cert)
-	}
-	_, err := c.leaf.Verify(x509.VerifyOptions{
-		Roots: authorities, Intermediates: between, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	_, err := verify(append([]*x509.Certificate{c.leaf}, c.intermediates...), x509.VerifyOptions{
+		Roots: authorities, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	if err == nil {
 		c.verified.Store(authorities)

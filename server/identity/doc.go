@@ -5,6 +5,7 @@
 //   - certificate.go: who a client certificate is of; tokens.go: who a bearer token is of.
 //   - policy.go: the grants; authorizer.go: what they allow.
 //   - watch.go: files that change; tls.go: TLS made of them.
+//   - expiry.go: which certificates will expire; refused.go: why a handshake failed.
 //   - authority.go: all of it together.
 //
 // A call is of one principal. If it brings a bearer token, that alone counts, and the

@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/credentials"
 )
@@ -55,18 +56,13 @@ func (o *outgoing) verify(state tls.ConnectionState, authorities *x509.CertPool,
 	if authorities == nil {
 		return errors.New("there are no authorities (--tls-client-ca) to verify the other server's certificate by")
 	}
-	options := x509.VerifyOptions{
-		Roots: authorities, Intermediates: x509.NewCertPool(), CurrentTime: o.authority.now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	for _, cert := range state.PeerCertificates[1:] {
-		options.Intermediates.AddCert(cert)
-	}
+	options := x509.VerifyOptions{Roots: authorities, CurrentTime: o.authority.now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
 	if o.principal == "" {
 		options.DNSName = host
 	}
-	chains, err := state.PeerCertificates[0].Verify(options)
+	chains, err := verify(state.PeerCertificates, options)
 	if err != nil {
-		return refusalOf(err, host)
+		return refusalOf(err, host, options.CurrentTime)
 	}
 	if o.principal == "" {
 		return nil
@@ -80,7 +76,7 @@ func (o *outgoing) verify(state tls.ConnectionState, authorities *x509.CertPool,
 
 // refusalOf says why a certificate does not count, and nothing of what is in it: the names of
 // whoever answers at an address are not for those who are told that it cannot be reached.
-func refusalOf(err error, host string) error {
+func refusalOf(err error, host string, now time.Time) error {
 	var (
 		name      x509.HostnameError
 		authority x509.UnknownAuthorityError
@@ -92,7 +88,8 @@ func refusalOf(err error, host string) error {
 	case errors.As(err, &authority):
 		return errors.New("the other server's certificate is of no authority in --tls-client-ca")
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return errors.New("the other server's certificate, or one above it, has expired, or is not valid yet")
+		why, _ := outOfTime(invalid.Cert, now)
+		return fmt.Errorf("the other server's certificate, or one above it, %s", why)
 	case errors.As(err, &invalid) && invalid.Reason == x509.IncompatibleUsage:
 		return errors.New("the other server's certificate is not one for servers")
 	}

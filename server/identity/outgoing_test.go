@@ -188,13 +188,13 @@ func TestWhoAnotherServerIs(t *testing.T) {
 		"for a client only": {euPrincipal, euAddress, leafBut(func(c *x509.Certificate) {
 			c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 		}, euPrincipal), "not one for servers"},
-		"expired":                       {euPrincipal, euAddress, leafBut(func(c *x509.Certificate) { c.NotAfter = noon.Add(-1) }, euPrincipal), "expired"},
-		"not valid yet":                 {euPrincipal, euAddress, leafBut(func(c *x509.Certificate) { c.NotBefore = noon.Add(time.Second) }, euPrincipal), "expired, or is not valid yet"},
+		"expired":                       {euPrincipal, euAddress, leafBut(func(c *x509.Certificate) { c.NotAfter = noon.Add(-time.Second) }, euPrincipal), "expired at 2026-11-30T11:59:59Z"},
+		"not valid yet":                 {euPrincipal, euAddress, leafBut(func(c *x509.Certificate) { c.NotBefore = noon.Add(time.Second) }, euPrincipal), "is not valid before 2026-11-30T12:00:01Z"},
 		"of another authority":          {euPrincipal, euAddress, []*signer{signed(t, impostor, serverOf(euPrincipal))}, "of no authority"},
 		"of itself":                     {euPrincipal, euAddress, []*signer{signed(t, nil, serverOf(euPrincipal))}, "of no authority"},
 		"by one between":                {euPrincipal, euAddress, []*signer{signed(t, between, serverOf(euPrincipal)), between}, ""},
 		"by one between, not shown":     {euPrincipal, euAddress, []*signer{signed(t, between, serverOf(euPrincipal))}, "of no authority"},
-		"by one between that is over":   {euPrincipal, euAddress, []*signer{signed(t, overBetween, serverOf(euPrincipal)), overBetween}, "expired"},
+		"by one between that is over":   {euPrincipal, euAddress, []*signer{signed(t, overBetween, serverOf(euPrincipal)), overBetween}, "expired at 2026-11-30T11:59:00Z"},
 		"the good one only shown above": {euPrincipal, euAddress, append([]*signer{signed(t, impostor, serverOf(euPrincipal))}, leaf(euPrincipal)...), "of no authority"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"time"
 
@@ -131,19 +130,6 @@ func (t *transport) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 		conn = t.authority.untilExpired(conn, of.certificate)
 	}
 	return conn, of, nil
-}
-
-// handshakeQuiet is how often at most a failed handshake is logged: anybody can cause them.
-const handshakeQuiet = time.Second
-
-// handshakeFailed tells an operator why a client gets no connection.
-func (a *Authority) handshakeFailed(raw net.Conn, err error) {
-	now := a.now().UnixNano()
-	last := a.handshakeSaid.Load()
-	if errors.Is(err, io.EOF) || now-last < int64(handshakeQuiet) || !a.handshakeSaid.CompareAndSwap(last, now) {
-		return
-	}
-	a.logger.Info("handshake failed", "client", raw.RemoteAddr().String(), "problem", err.Error())
 }
 
 // Clone implements [credentials.TransportCredentials].
