@@ -104,7 +104,14 @@ func (f tlsFiles) ClientHandshake(ctx context.Context, authority string, conn ne
 	if err != nil {
 		return nil, nil, err
 	}
-	return credentials.NewTLS(config).ClientHandshake(ctx, authority, conn)
+	conn, info, err := credentials.NewTLS(config).ClientHandshake(ctx, authority, conn)
+	if err != nil {
+		return nil, nil, ofServer(err)
+	}
+	if f.cert != "" {
+		conn = &shown{conn, f.cert, config.Certificates[0].Leaf}
+	}
+	return conn, info, nil
 }
 
 // ServerHandshake implements [credentials.TransportCredentials].

@@ -127,6 +127,9 @@ func readToken(path string) (string, error) {
 // tlsTrouble is what is known of a connection that TLS did not let come about; empty if that is
 // not the reason.
 func tlsTrouble(message string) string {
+	if at := strings.Index(message, "the certificate in "); at >= 0 { // one's own; the server may not be heard on it
+		return "; TLS: " + strings.TrimSuffix(message[at:], `"`)
+	}
 	for _, mark := range []string{"authentication handshake failed: ", "tls: ", "x509: "} {
 		if _, reason, found := strings.Cut(message, mark); found {
 			return fmt.Sprintf("; TLS: %s", strings.TrimSuffix(reason, `"`))
