@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 const (
@@ -23,7 +23,7 @@ const (
 )
 
 // Backup copies the store, while it serves, to a directory that does not exist yet, whose
-// parent does. It returns the instant of the backup: every operation that was acknowledged
+// parent does, if there is room for it. It returns the instant of the backup: every operation that was acknowledged
 // before it, by the store's clock, is in the backup. What it holds is on disk then. Open
 // refuses it unless it is told that the store was restored; see [Options.Restored].
 //
@@ -42,6 +42,9 @@ func (s *Store) Backup(ctx context.Context, dir string) (time.Time, error) {
 
 func (s *Store) backup(ctx context.Context, dir string) (time.Time, error) {
 	if err := s.checkTarget(dir); err != nil {
+		return time.Time{}, err
+	}
+	if err := s.checkRoom(); err != nil {
 		return time.Time{}, err
 	}
 	at, err := s.checkpoint(ctx)
@@ -95,9 +98,25 @@ func (s *Store) checkpoint(ctx context.Context) (commitTime, error) {
 		// Pebble copies logs byte by byte while they may be written to: here nobody does, as
 		// this is the loop, and no commit is on its way.
 		at = commitTime{seq: t.l.newest.seq, now: t.now}
-		return s.db.Checkpoint(s.path(dirStaging), pebble.WithFlushedWAL())
+		return s.stage()
 	})
 	return at, err
+}
+
+// stage makes the checkpoint. Pebble panics with the error if it cannot sync the directory; it
+// holds no lock then, and nothing of the store's own is affected.
+func (s *Store) stage() (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			var bug runtime.Error
+			cause, ok := p.(error)
+			if !ok || errors.As(cause, &bug) {
+				panic(p)
+			}
+			err = cause
+		}
+	}()
+	return s.db.Checkpoint(s.path(dirStaging), pebble.WithFlushedWAL())
 }
 
 // makeBackup makes the directory of a backup, or leaves nothing of it.
@@ -122,7 +141,7 @@ func (s *Store) fillBackup(ctx context.Context, dir string, at commitTime) error
 	if err := syncDir(files, dir); err != nil {
 		return err
 	}
-	if err := copyFiles(ctx, files, s.path(dirStaging), path(dirPebble)); err != nil {
+	if err := copyFiles(ctx, files, s.path(dirStaging), path(dirPebble), s.roomToGoOn()); err != nil {
 		return err
 	}
 	if err := createMark(files, path(fileMark), mark{storeID: s.id.id, at: at}); err != nil {
@@ -131,26 +150,6 @@ func (s *Store) fillBackup(ctx context.Context, dir string, at commitTime) error
 	id := s.id
 	id.backup = at.now
 	return errors.Join(putIdentity(files, dir, id), files.Remove(path(fileUnfinished)), syncDir(files, dir))
-}
-
-// copyFiles puts the files of a directory into a new one, by links where that is possible.
-func copyFiles(ctx context.Context, files vfs.FS, from, to string) error {
-	if err := makeDir(files, to); err != nil {
-		return err
-	}
-	names, err := files.List(from)
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := vfs.LinkOrCopy(files, files.PathJoin(from, name), files.PathJoin(to, name)); err != nil {
-			return err
-		}
-	}
-	return syncDir(files, to)
 }
 
 func (s *Store) path(name string) string { return s.opts.FS.PathJoin(s.dir, name) }

@@ -34,9 +34,9 @@ func (g guardedFS) ReuseForWrite(oldName, newName string, category vfs.DiskWrite
 }
 
 // stopWithoutLog stops the store where Pebble would panic while it holds a lock, which the
-// process would not survive.
+// process would not survive. A log that is copied for a backup is none of the store's.
 func (g guardedFS) stopWithoutLog(name string, err error) {
-	if err != nil && strings.HasSuffix(name, ".log") {
+	if err != nil && strings.HasSuffix(name, ".log") && g.PathBase(g.PathDir(name)) != dirStaging {
 		g.log.Fatalf("make the log %s: %v", name, err)
 	}
 }
