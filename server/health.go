@@ -39,7 +39,8 @@ var healthServices = []string{
 type health struct {
 	healthpb.UnimplementedHealthServer
 	store  store.Namespaces
-	notice func() string // nil, or [Config.Notice]
+	notice func() string
+	floors *floors
 
 	stopped context.Context // ends the probes
 	stop    context.CancelFunc
@@ -53,8 +54,8 @@ type health struct {
 	changed  chan struct{} // closed and replaced when problem changes
 }
 
-func newHealth(backend store.Namespaces, notice func() string) *health {
-	h := &health{store: backend, notice: notice, changed: make(chan struct{})}
+func newHealth(f *floors, notice func() string) *health {
+	h := &health{store: f.store, notice: JoinNotices(notice, f.notice), floors: f, changed: make(chan struct{})}
 	h.stopped, h.stop = context.WithCancel(context.Background())
 	h.probes.Go(h.keepProbing)
 	return h
@@ -70,12 +71,14 @@ func (h *health) close() {
 func (h *health) keepProbing() {
 	ticker := time.NewTicker(probeInterval)
 	defer ticker.Stop()
+	h.floors.look(h.stopped)
 	for {
 		select {
 		case <-h.stopped.Done():
 			return
 		case <-ticker.C:
 			h.probe()
+			h.floors.look(h.stopped)
 		}
 	}
 }

@@ -91,10 +91,7 @@ func (h *health) serveHTTP(w http.ResponseWriter, _ *http.Request) {
 		Status  string `json:"status"`
 		Problem string `json:"problem,omitempty"`
 		Notice  string `json:"notice,omitempty"`
-	}{Status: "serving"}
-	if h.notice != nil {
-		body.Notice = h.notice()
-	}
+	}{Status: "serving", Notice: h.notice()}
 	code := http.StatusOK
 	if problem := h.probe(); problem != "" {
 		body.Status, body.Problem = "not serving", problem

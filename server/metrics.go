@@ -30,6 +30,7 @@ type Registry interface {
 //	buckets_ahead                                buckets that exist after the current one, only
 //	                                             for a store on a database; with 0 the next
 //	                                             claims are refused
+//	recovery_floor_seconds{namespace}            the recovery floor, as Unix time, while one stands
 //	panics_total                                 calls that panicked
 //	refused_connections_total                    connections closed because too many were open
 //	listeners_full                               listeners on which all connections of those who
@@ -52,6 +53,8 @@ type Metrics struct {
 	repeatAge    *prometheus.HistogramVec
 	repeatRatio  *prometheus.HistogramVec
 	panics       prometheus.Counter
+
+	recoveryFloor *prometheus.GaugeVec
 
 	refusedConnections prometheus.Counter
 	listenersFull      prometheus.Gauge
@@ -94,6 +97,8 @@ func NewMetrics(registry Registry) (*Metrics, error) {
 			"Age of an outcome when a repeat was given it.", ageBuckets), byNamespace),
 		repeatRatio: prometheus.NewHistogramVec(histogram("idemd_repeat_age_ratio",
 			"Age of an outcome when a repeat was given it, as a fraction of its retention.", ratioBuckets), byNamespace),
+		recoveryFloor: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "idemd_recovery_floor_seconds",
+			Help: "The recovery floor, as Unix time, while one stands: unknown keys that may be from before it are refused."}, byNamespace),
 		panics: prometheus.NewCounter(counter("idemd_panics_total", "Calls that panicked.")),
 		refusedConnections: prometheus.NewCounter(counter("idemd_refused_connections_total",
 			"Connections closed because too many were open.")),
@@ -115,7 +120,7 @@ func NewMetrics(registry Registry) (*Metrics, error) {
 	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "idemd_waiting_claims",
 		Help: "Claims that wait for another attempt now."}, m.waitingClaims)
 	for _, c := range []prometheus.Collector{m.answers, m.incomparable, m.repeatAge, m.repeatRatio,
-		m.panics, m.refusedConnections, m.listenersFull, m.commitOperations, m.commitBytes, m.commitSync, m.wallAhead, latency, waiting} {
+		m.recoveryFloor, m.panics, m.refusedConnections, m.listenersFull, m.commitOperations, m.commitBytes, m.commitSync, m.wallAhead, latency, waiting} {
 		if err := registry.Register(c); err != nil {
 			return nil, err
 		}

@@ -98,7 +98,8 @@ func New(config Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{config: config, places: places}
-	s.health = newHealth(config.Backend, JoinNotices(notices(config.Notice, config.Identity), s.crowded))
+	s.health = newHealth(&floors{store: config.Backend, gauge: config.Metrics.recoveryFloor, discreet: config.Identity.Identifies()},
+		JoinNotices(notices(config.Notice, config.Identity), s.crowded))
 	s.draining, s.startDrain = context.WithCancel(context.Background())
 	s.calls = &calls{logger: config.Logger, metrics: config.Metrics, identity: config.Identity, draining: s.draining.Done()}
 	s.admin = newAdminHTTP(s.health, config.Metrics.registry, s.calls)
