@@ -17,8 +17,9 @@ import (
 
 // The README marks what is tested with a comment in the line before a code block, which
 // no reader sees: `<!-- tour -->` for commands with their output, `<!-- database -->` and `<!-- regions -->` for those with a
-// database and with regions, `<!-- compile -->` for Go programs, `<!-- script -->` for a script that cron starts.
-var readmeBlock = regexp.MustCompile("(?m)^<!-- (tour|database|regions|compile|script) -->\n```[a-z]+\n((?:[^`]|`[^`])*?)^```$")
+// database and with regions, `<!-- compile -->` for Go programs, `<!-- script -->` for a script that cron starts,
+// `<!-- twice -->` for what to look at when something was done twice.
+var readmeBlock = regexp.MustCompile("(?m)^<!-- (tour|database|regions|compile|script|twice) -->\n```[a-z]+\n((?:[^`]|`[^`])*?)^```$")
 
 func readmeBlocks(t *testing.T, kind string) []string {
 	t.Helper()
