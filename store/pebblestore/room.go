@@ -11,30 +11,25 @@ import (
 )
 
 // checkRoom refuses a backup for which the store's own disk clearly has no room: a store whose disk
-// is full stops. Its tables are linked; what is in memory is written to one, and logs and the
-// manifest are copied.
+// is full stops. Its tables are linked; what is in memory is written to one; logs, which are as long
+// as when they are full, and the manifest are copied.
 func (s *Store) checkRoom() error {
-	need := s.roomToGoOn()
+	m := s.db.Metrics()
+	need := s.roomToGoOn() + m.MemTable.Size + m.WAL.PhysicalSize
 	db := s.path(dirPebble)
 	names, err := s.opts.FS.List(db)
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		times := uint64(0)
-		switch {
-		case strings.HasSuffix(name, ".log"): // at most as much is in memory
-			times = 2
-		case strings.HasPrefix(name, "MANIFEST"):
-			times = 1
-		default:
+		if !strings.HasPrefix(name, "MANIFEST") {
 			continue
 		}
 		size, err := fileSize(s.opts.FS, s.opts.FS.PathJoin(db, name))
 		if err != nil {
 			return err
 		}
-		need += times * size
+		need += size
 	}
 	return haveRoom(s.opts.FS, s.dir, need)
 }
