@@ -2,6 +2,7 @@ package region
 
 import (
 	"context"
+	"time"
 
 	pb "github.com/idemd/idemd/proto/idemd/v1"
 	"github.com/idemd/idemd/store"
@@ -18,6 +19,11 @@ type operation[R, A any] struct {
 	perform  func(store.Backend, context.Context, R) (A, error)
 	told     func(A, store.Served) A // nil: the answer does not say who answered
 
+	// after is the request, and answered its answer, where others have kept it waiting for so
+	// long before; nil where nothing waits.
+	after    func(R, time.Duration) R
+	answered func(A, time.Duration) A
+
 	write  func(*pb.ForwardRequest, R)
 	answer func(*pb.ForwardResponse) (A, error)
 }
@@ -30,6 +36,18 @@ var claiming = &operation[store.ClaimRequest, store.ClaimAnswer]{
 	by:       func(r store.ClaimRequest, epoch int64) store.ClaimRequest { r.Epoch = epoch; return r },
 	perform:  store.Backend.Claim,
 	told:     func(a store.ClaimAnswer, s store.Served) store.ClaimAnswer { a.Served = s; return a },
+	after: func(r store.ClaimRequest, waited time.Duration) store.ClaimRequest {
+		r.Wait = max(r.Wait-waited, 0)
+		return r
+	},
+	answered: func(a store.ClaimAnswer, waited time.Duration) store.ClaimAnswer {
+		if a.Granted != nil {
+			granted := *a.Granted // answers may be shared
+			granted.HeldFor += waited
+			a.Granted = &granted
+		}
+		return a
+	},
 	write: func(m *pb.ForwardRequest, r store.ClaimRequest) {
 		m.Operation = &pb.ForwardRequest_Claim{Claim: storepb.ClaimRequestToProto(r)}
 	},

@@ -301,6 +301,75 @@ func TestACallersDeadlineAndEndAreCarried(t *testing.T) {
 	})
 }
 
+// ticks has the stores' clock go on with that of the bubble.
+func (w *world) ticks() (stop func()) {
+	const tick = 50 * time.Millisecond
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		ticker := time.NewTicker(tick)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-end:
+				return
+			case <-ticker.C:
+				w.clock.Advance(tick)
+			}
+		}
+	}()
+	return func() { close(end); <-ended }
+}
+
+// Who waits gets the key when its lease ends, and where the key has gone meanwhile.
+func TestAWaitEndsWithTheLeaseAndGoesAlongWithAMove(t *testing.T) {
+	const lease = 30 * time.Second // the namespace's
+	claims := func(t *testing.T, s *site, attempt string) <-chan store.ClaimAnswer {
+		waited := make(chan store.ClaimAnswer, 1)
+		go func() {
+			answer, err := s.router.Claim(t.Context(), store.ClaimRequest{Key: anyKey, AttemptID: attempt, Wait: 100 * time.Second})
+			if err != nil {
+				t.Error(err)
+			}
+			waited <- answer
+		}()
+		return waited
+	}
+	granted := func(t *testing.T, began time.Time, answer store.ClaimAnswer, home string) {
+		t.Helper()
+		took := time.Since(began)
+		if answer.Granted == nil || answer.Served.Home != home || took < lease || took > lease+5*time.Second {
+			t.Fatalf("after %v: %+v, want a grant in %s at the end of the lease", took, answer, home)
+		}
+		if held := answer.Granted.HeldFor; held > took || held < took-time.Second {
+			t.Errorf("held for %v of %v", held, took)
+		}
+	}
+	for _, at := range []string{"us", "eu"} {
+		synctest.Test(t, func(t *testing.T) {
+			w := start(t, `"*": fixed us`, "eu", "us")
+			defer w.ticks()()
+			w.us().grants(anyKey, "a")
+			began := time.Now()
+			granted(t, began, <-claims(t, w.sites[at], "b"), "us")
+			w.stop()
+		})
+		synctest.Test(t, func(t *testing.T) {
+			w := start(t, `"*": fixed us`, "eu", "us")
+			defer w.ticks()()
+			w.us().grants(anyKey, "a")
+			began := time.Now()
+			waits := claims(t, w.sites[at], "b")
+			time.Sleep(time.Second)
+			if _, err := w.eu().moveTo(t.Context(), &pb.MoveNamespaceRequest{ToRegion: "eu"}); err != nil {
+				t.Fatal(err)
+			}
+			granted(t, began, <-waits, "eu")
+			w.stop()
+		})
+	}
+}
+
 func TestAClaimWaitsAtHome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t, `"*": fixed us`, "eu", "us")

@@ -58,6 +58,7 @@ func route[R, A any](ctx context.Context, r *Router, op *operation[R, A], req R)
 		return none, err
 	}
 	key := op.key(req)
+	began := time.Now()
 	for decision := 1; ; decision++ {
 		k, err := r.region.find(ctx, key.Namespace)
 		if err != nil {
@@ -67,7 +68,7 @@ func route[R, A any](ctx context.Context, r *Router, op *operation[R, A], req R)
 			return none, disputed(k)
 		}
 		home, epoch := k.rule.Home(key), k.ns.Placement.Epoch
-		answer, err := ask(ctx, r, op, op.by(req, epoch), home, epoch)
+		answer, err := askAfter(ctx, r, op, op.by(req, epoch), home, epoch, began)
 		if err == nil || !errors.Is(err, store.ErrWrongRegion) {
 			return answer, err
 		}
@@ -105,6 +106,16 @@ func undecided(namespace, home string, cause error) error {
 		Detail: fmt.Sprintf("region %q does not yet know namespace %q to live where it does here; nothing was done; send it again", home, namespace),
 		Cause:  cause,
 	}
+}
+
+// askAfter is ask where the request may have waited in another region since it began.
+func askAfter[R, A any](ctx context.Context, r *Router, op *operation[R, A], req R, home string, epoch int64, began time.Time) (A, error) {
+	if op.after == nil {
+		return ask(ctx, r, op, req, home, epoch)
+	}
+	waited := time.Since(began)
+	answer, err := ask(ctx, r, op, op.after(req, waited), home, epoch)
+	return op.answered(answer, waited), err
 }
 
 // ask carries out an operation in one region.

@@ -91,7 +91,7 @@ func (w *Waiter) Claim(ctx context.Context, req ClaimRequest) (ClaimAnswer, erro
 		if err != nil || answer.InProgress == nil {
 			return heldFor(answer, held), err
 		}
-		wait.start(w, req.Key, answer.InProgress)
+		wait.start(w, req, answer.InProgress)
 		select {
 		case <-settled:
 		case <-over.C:
@@ -197,6 +197,7 @@ type watch struct {
 	mu      sync.Mutex
 	settled chan struct{} // closed and replaced at every wake
 	polling bool
+	epoch   int64 // by which the last Claim was sent
 	// leaseEnd is the end of the holder's lease by the store's clock, as last seen, and
 	// endsAt the instant of this process's clock at which it comes.
 	leaseEnd, endsAt time.Time
@@ -218,14 +219,21 @@ func (h *watch) wake() {
 
 // start notes the lease that a Claim was told of, and makes sure that one poll runs for the
 // key.
-func (h *watch) start(w *Waiter, key Key, told *InProgress) {
+func (h *watch) start(w *Waiter, req ClaimRequest, told *InProgress) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.epoch = req.Epoch
 	h.leaseEnd, h.endsAt = told.LeaseExpiresAt, time.Now().Add(told.LeaseRemaining)
 	if !h.polling {
 		h.polling = true
-		go h.poll(w, key)
+		go h.poll(w, req.Key)
 	}
+}
+
+func (h *watch) sentBy() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.epoch
 }
 
 // renewed notes a lease end that a poll saw.
@@ -269,14 +277,15 @@ func (h *watch) pollInterval(w *Waiter) time.Duration {
 	return interval
 }
 
-// look asks the store where the key stands, and wakes the waiters if no attempt holds it. A
+// look asks the store where the key stands, and wakes the waiters if no attempt holds it, or if
+// the key lives elsewhere by now: their Claims are refused then, and sent where it lives. A
 // store that cannot answer is asked again later.
 func (h *watch) look(w *Waiter, key Key) {
-	answer, err := w.Lookup(h.ctx, LookupRequest{Key: key})
+	answer, err := w.Lookup(h.ctx, LookupRequest{Key: key, Epoch: h.sentBy()})
 	switch {
 	case err == nil && answer.State == StateInProgress && !answer.Lapsed:
 		h.renewed(answer.LeaseExpiresAt)
-	case err == nil || errors.Is(err, ErrKeyNotFound):
+	case err == nil || errors.Is(err, ErrKeyNotFound) || errors.Is(err, ErrWrongRegion):
 		h.wake()
 	}
 }
