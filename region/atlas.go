@@ -133,7 +133,8 @@ func (r *Region) disputed(ns store.Namespace) (dispute string, isCrossed bool) {
 		theirs := p.said(ns.Name).ns.Placement
 		isCrossed = isCrossed || crossed(own, theirs)
 		if dispute == "" && contradict(own, theirs) {
-			dispute = fmt.Sprintf("its placement is %q by epoch %d and revision %d here, and %q by epoch %d and revision %d in region %s: one of the two stores is not what it was; replace it as one that was lost (idemd region accept)",
+			dispute = fmt.Sprintf("its placement is %q by epoch %d and revision %d here, and %q by epoch %d and revision %d in region %s: "+
+				"a store was put back to an earlier state without a recovery, and has decided what was decided otherwise since; replace that one, and no other, as one that was lost (idemd region accept)",
 				own.Rule, own.Epoch, own.Revision, theirs.Rule, theirs.Epoch, theirs.Revision, p.name)
 		}
 	}
@@ -146,15 +147,9 @@ func contradict(a, b store.Placement) bool {
 	return a.Revision == b.Revision && a != b || crossed(a, b)
 }
 
-// crossed reports whether one placement has the higher revision and the other the higher epoch. That
-// happens once by right, where a move is abandoned without the region that decides, which has flipped
-// it: then nobody serves by the flip, and to abandon it again mends it.
+// crossed reports whether one placement has the higher revision and the other the higher epoch.
 func crossed(a, b store.Placement) bool {
-	if a.Revision < b.Revision {
-		a, b = b, a
-	}
-	overruled := a.Move == b.Move && a.Move.Phase == store.MoveFlipped
-	return a.Revision != b.Revision && a.Epoch < b.Epoch && !overruled
+	return a.Revision > b.Revision && a.Epoch < b.Epoch || a.Revision < b.Revision && a.Epoch > b.Epoch
 }
 
 // trouble is what is wrong with a namespace.

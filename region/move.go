@@ -46,7 +46,8 @@ type Exported struct {
 // Every change of a placement is decided by one store, that of the first region of its rule, which
 // takes a revision once. Only then do the others get it. So no two regions ever have different
 // placements of one revision, whoever moves, abandons or has lost the race; and whoever finds
-// that another revision was decided than the one it wanted stops.
+// that another revision was decided than the one it wanted stops. While that store is away nothing is
+// decided: what others made of a move could be at odds with what it has decided and they have not heard.
 //
 // A move goes through these placements, a revision each:
 //
@@ -127,7 +128,6 @@ type move struct {
 
 	current store.Placement // the newest that was decided
 	rule    placement.Rule  // its rule
-	epoch   int64           // the highest of any region
 	missing []string        // regions that were not reached, of a move that is abandoned
 	left    []string        // the homes before the flip, if this run has seen it
 	last    time.Time       // by the old homes' clocks: when nothing was granted any more

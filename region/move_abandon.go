@@ -10,9 +10,9 @@ import (
 	"github.com/idemd/idemd/store"
 )
 
-// abandon brings a move back to where it began, unless it has arrived. It does so with the regions
-// that it reaches; the others hear of it when they are back. What the new home had copied, it
-// forgets now, or before anything is moved there again.
+// abandon brings a move back to where it began, unless it has arrived. The store that decides is
+// needed for it; of the others those that can be reached take part, and the rest hear of it when they
+// are back. What the new home had copied, it forgets now, or before anything is moved there again.
 func (v *move) abandon(ctx context.Context) error {
 	switch v.now() {
 	case placement.Flipped:
@@ -23,9 +23,9 @@ func (v *move) abandon(ctx context.Context) error {
 			"no move of namespace %q is under way%s, and nothing was changed: its keys live by %q (epoch %d)", v.Namespace, v.asFarAs(), v.current.Rule, v.current.Epoch))
 	}
 	if v.misses(v.decider()) {
-		return v.overrule(ctx)
+		return v.nobodyDecides()
 	}
-	if v.now() != placement.Clearing || v.epoch > v.current.Epoch {
+	if v.now() != placement.Clearing {
 		if err := v.decide(ctx, v.next(store.MoveFlipped)); err != nil {
 			return err
 		}
@@ -62,35 +62,12 @@ func (v *move) thaw(ctx context.Context) error {
 	return nil
 }
 
-// leap is how far ahead the revision is of a placement that the new home decides: no other will
-// have decided one of that revision.
-const leap = 1000
-
-// overrule abandons a move though the region that decides is out of reach, whatever that one has
-// decided: the flip itself maybe. But a flip counts once the new home has it, and that one does
-// not take it after a later revision, nor this one after the flip, whose epoch is higher. Where
-// the decider did flip, it serves nothing until the move is abandoned once more with its store.
-func (v *move) overrule(ctx context.Context) error {
-	decider := v.decider()
-	if v.misses(v.To) {
-		return &store.Error{Sentinel: store.ErrHomeUnreachable, RetryAfter: time.Second, Detail: fmt.Sprintf(
-			"whether the keys of namespace %q have arrived in region %q, nobody can say who was reached: that region cannot be, nor can %q, whose store decides; nothing was changed: "+
-				"run it again once one of them answers", v.Namespace, v.To, decider)}
-	}
-	next := v.current
-	next.Revision = (next.Revision/leap + 2) * leap
-	next.Move = store.Move{To: v.To, Phase: store.MoveFlipped}
-	if _, err := v.placeAt(ctx, v.To, next); err != nil {
-		return err
-	}
-	if err := v.take(next); err != nil {
-		return err
-	}
-	if err := v.thaw(ctx); err != nil {
-		return err
-	}
-	return v.reached("abandoned", fmt.Sprintf("the keys live where they lived before; %q could not be reached: run this again once region %q answers, "+
-		"until then the namespace is not moved, and its settings stay", v.missing, decider))
+// nobodyDecides is the refusal while the store is away that decides: it may have decided by now that
+// the keys have left, or live elsewhere, and nobody else's word holds against it.
+func (v *move) nobodyDecides() error {
+	return &store.Error{Sentinel: store.ErrHomeUnreachable, RetryAfter: time.Second, Detail: fmt.Sprintf(
+		"whether the keys of namespace %q have left for region %q, the store of region %q decides, and that cannot be reached, or is home to no keys yet; nothing was changed: "+
+			"run it again once it answers, or once another one was accepted in its place (idemd region accept)", v.Namespace, v.To, v.decider())}
 }
 
 // without reports whether a region is out of reach, and notes it.

@@ -71,11 +71,11 @@ func (v *move) known(ctx context.Context, region string) (store.Namespace, error
 
 // hear takes a placement up if it is newer.
 func (v *move) hear(p store.Placement, region string) error {
-	v.epoch = max(v.epoch, p.Epoch)
 	switch {
-	case p.Revision == v.current.Revision && p != v.current:
+	case contradict(p, v.current):
 		return store.Refuse(store.ErrWrongRegion, fmt.Sprintf(
-			"region %q has another placement of namespace %q with revision %d than the others; nothing can be moved before that is settled", region, v.Namespace, p.Revision))
+			"region %q has another placement of namespace %q (epoch %d, revision %d) than the others (epoch %d, revision %d), and neither follows the other; nothing can be moved before that is settled",
+			region, v.Namespace, p.Epoch, p.Revision, v.current.Epoch, v.current.Revision))
 	case p.Revision > v.current.Revision:
 		return v.take(p)
 	}
@@ -101,15 +101,10 @@ func (v *move) fits() error {
 	return nil
 }
 
-// next is the placement after the current one, with the move at the phase. Its epoch is that of
-// the current one, unless the other that decides has flipped the move that was abandoned without
-// it: see [move.overrule].
+// next is the placement after the current one, with the move at the phase.
 func (v *move) next(phase store.MovePhase) store.Placement {
 	p := v.current
 	p.Revision++
-	if v.epoch > p.Epoch {
-		p.Epoch = v.epoch + 1
-	}
 	p.Move = store.Move{}
 	if phase != 0 {
 		p.Move = store.Move{To: v.To, Phase: phase}

@@ -615,91 +615,6 @@ func TestMoveIsAbandonedWithoutItsTarget(t *testing.T) {
 	}
 }
 
-// A home that is lost while a namespace moves from several keeps the others' keys from nobody.
-// When it is back it learns that the move was given up, and its keys are used as well.
-func TestMoveIsAbandonedWithoutAHome(t *testing.T) {
-	for _, lost := range []string{"ap", "us"} { // the one that decides, and another
-		t.Run(lost, func(t *testing.T) {
-			w := newMoveWorld(t, 1, "prefix a-=ap *=us", 0)
-			w.crashAt("frozen", MoveRequest{Namespace: movedNamespace, To: "eu"})
-			other := map[string]string{"ap": "us", "us": "ap"}[lost]
-			if said, err := w.abandonWithout(other, "eu", lost); err != nil || said.Name != "abandoned" || !strings.Contains(said.Detail, lost) {
-				t.Fatalf("%+v, %v", said, err)
-			}
-			if p := w.placementIn(other); p.Move.Phase == store.MoveFrozen || p.Rule != "prefix a-=ap *=us" {
-				t.Errorf("the other home has %+v", p)
-			}
-			if p := w.placementIn(lost); p.Move.Phase != store.MoveFrozen {
-				t.Fatalf("the lost home has %+v", p)
-			}
-			heard := w.placementIn("eu") // by gossip
-			if _, err := w.stores[lost].PlaceNamespace(t.Context(), movedNamespace, heard); err != nil {
-				t.Fatal(err)
-			}
-			w.checkGrants()
-			if lost == "ap" { // its store decides that it is over
-				if said, err := w.abandonWithout("us", "eu"); err != nil || said.Name != "abandoned" {
-					t.Fatalf("once more: %+v, %v", said, err)
-				}
-			}
-			for _, region := range worldRegions {
-				if p := w.placementIn(region); p.Move != (store.Move{}) || p.Rule != "prefix a-=ap *=us" {
-					t.Errorf("region %s has %+v", region, p)
-				}
-			}
-			w.finishMove(MoveRequest{Namespace: movedNamespace, To: "eu"})
-			w.checkArrived("eu")
-		})
-	}
-}
-
-// A flip of which the new home had not heard when the move was given up without the one that
-// decided it never counts.
-func TestMoveIsAbandonedThoughItWasFlipped(t *testing.T) {
-	w := newMoveWorld(t, 1, "prefix a-=ap *=us", 0)
-	w.crashAt("copied", MoveRequest{Namespace: movedNamespace, To: "eu"})
-	flip := w.placementIn("ap")
-	flip.Epoch, flip.Revision, flip.Rule, flip.Move.Phase = flip.Epoch+1, flip.Revision+1, "fixed eu", store.MoveFlipped
-	if _, err := w.stores["ap"].PlaceNamespace(t.Context(), movedNamespace, flip); err != nil {
-		t.Fatal(err)
-	}
-	if said, err := w.abandonWithout("us", "eu", "ap"); err != nil || said.Name != "abandoned" {
-		t.Fatalf("%+v, %v", said, err)
-	}
-	if w.claim("us", "1", "a", 1).Granted == nil {
-		t.Error("the other home does not serve again")
-	}
-	if _, err := w.stores["eu"].PlaceNamespace(t.Context(), movedNamespace, flip); !errors.Is(err, store.ErrWrongRegion) {
-		t.Errorf("the new home takes the flip afterwards: %v", err)
-	}
-	if said, err := w.abandonWithout("us", "eu"); err != nil || said.Name != "abandoned" {
-		t.Fatalf("once more, with all: %+v, %v", said, err)
-	}
-	for _, region := range worldRegions {
-		if p := w.placementIn(region); p.Move != (store.Move{}) || p.Rule != "prefix a-=ap *=us" || p.Epoch != 3 {
-			t.Errorf("region %s has %+v", region, p)
-		}
-	}
-}
-
-// Whether the keys have arrived, somebody must know: else nothing is given up.
-func TestMoveIsNotAbandonedBlindly(t *testing.T) {
-	w := newMoveWorld(t, 1, "prefix a-=ap *=us", 0)
-	w.crashAt("sealed", MoveRequest{Namespace: movedNamespace, To: "eu"})
-	before := w.placementIn("us")
-	_, err := w.abandonWithout("us", "eu", "ap", "eu")
-	if !errors.Is(err, store.ErrHomeUnreachable) || !strings.Contains(err.Error(), `have arrived in region "eu"`) || !strings.Contains(err.Error(), `"ap"`) {
-		t.Errorf("got %v", err)
-	}
-	if p := w.placementIn("us"); p != before {
-		t.Errorf("it was changed to %+v", p)
-	}
-	w.finishMove(MoveRequest{Namespace: movedNamespace, To: "eu"})
-	if _, err := w.abandonWithout("us", "eu", "ap"); !errors.Is(err, store.ErrInvalidArgument) || !strings.Contains(err.Error(), "no move") {
-		t.Errorf("after it has ended: %v", err)
-	}
-}
-
 // No move begins while a home cannot be reached.
 func TestMoveDoesNotBeginWithoutAHome(t *testing.T) {
 	for _, lost := range []string{"ap", "us"} {
@@ -860,16 +775,31 @@ func TestMoveRefusals(t *testing.T) {
 	}
 }
 
-// Of a namespace that has two placements of one revision nothing is moved.
+// Of a namespace that has two placements, of which neither can follow the other, nothing is moved, and
+// no move is given up.
 func TestMoveRefusesADispute(t *testing.T) {
-	w := newMoveWorld(t, 1, "fixed us", 0)
-	for region, rule := range map[string]string{"us": "fixed us", "eu": "spread ap us"} {
-		if _, err := w.stores[region].PlaceNamespace(t.Context(), movedNamespace, store.Placement{Epoch: 2, Revision: 3, Rule: rule}); err != nil {
-			t.Fatal(err)
+	sealed := store.Move{To: "eu", Phase: store.MoveSealed}
+	for name, placements := range map[string]map[string]store.Placement{
+		"of one revision": {"us": {Epoch: 2, Revision: 3, Rule: "fixed us", Move: sealed}, "eu": {Epoch: 2, Revision: 3, Rule: "spread ap us", Move: sealed}},
+		"that cross":      {"us": {Epoch: 1, Revision: 9, Rule: "fixed us", Move: sealed}, "eu": {Epoch: 2, Revision: 6, Rule: "fixed us", Move: sealed}},
+		"that cross back": {"us": {Epoch: 2, Revision: 6, Rule: "fixed us", Move: sealed}, "eu": {Epoch: 1, Revision: 9, Rule: "fixed us", Move: sealed}},
+	} {
+		for _, abandon := range []bool{false, true} {
+			w := newMoveWorld(t, 1, "fixed us", 0)
+			for region, p := range placements {
+				if _, err := w.stores[region].PlaceNamespace(t.Context(), movedNamespace, p); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, err := w.steps(MoveRequest{Namespace: movedNamespace, To: "eu", Abandon: abandon}, "eu")
+			if !errors.Is(err, store.ErrWrongRegion) || !strings.Contains(err.Error(), "another placement") {
+				t.Errorf("two placements %s, abandon %v: %v", name, abandon, err)
+			}
+			for region, p := range placements {
+				if now := w.placementIn(region); now != p {
+					t.Errorf("two placements %s: that of %s was changed to %+v", name, region, now)
+				}
+			}
 		}
-	}
-	_, err := w.steps(MoveRequest{Namespace: movedNamespace, To: "eu"}, "eu")
-	if !errors.Is(err, store.ErrWrongRegion) || !strings.Contains(err.Error(), "another placement") {
-		t.Fatalf("got %v", err)
 	}
 }
