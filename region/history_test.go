@@ -177,7 +177,7 @@ func TestARestoredStoreKnowsNothingOfWhatWasMovedThere(t *testing.T) {
 				}
 				w.startAll()
 				time.Sleep(startTime)
-				if _, err := w.eu().router.LiftRecovery(t.Context(), store.LiftRecoveryRequest{Namespace: "pay", Reason: "settled"}); err != nil {
+				if _, err := w.eu().router.LiftRecovery(t.Context(), store.LiftRecoveryRequest{Namespace: "pay", NothingKnown: true, LeasesEnded: true, Reason: "settled"}); err != nil {
 					t.Fatal(err)
 				}
 				w.eu().grants(payKey, "c")

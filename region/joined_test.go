@@ -243,6 +243,9 @@ func TestAStoreMayHaveForgottenWhatWasDoneUntilItJoined(t *testing.T) {
 		if err != nil || len(ns.Recovery) != 1 || !ns.Recovery[0].CompleteUntil.Equal(began) || ns.Recovery[0].Reason != "restored" || !ns.RecoveryFloor.Equal(ns.Recovery[0].Floor) {
 			t.Errorf("what is said of it: %+v, %v", ns, err)
 		}
+		if !ns.FloorForNew.Equal(ns.RecoveryFloor) || !ns.Recovery[0].ForNew {
+			t.Errorf("namespaces to come begin with %v: %+v", ns.FloorForNew, ns)
+		}
 		floor := ns.RecoveryFloor
 		w.eu().stop()
 		w.clock.Advance(time.Hour)
@@ -250,6 +253,37 @@ func TestAStoreMayHaveForgottenWhatWasDoneUntilItJoined(t *testing.T) {
 		w.join()
 		if ns, err = w.eu().store.GetNamespace(t.Context(), store.DefaultNamespace); err != nil || !ns.RecoveryFloor.Equal(floor) {
 			t.Errorf("after a restart the floor is %v, and was %v; %v", ns.RecoveryFloor, floor, err)
+		}
+		w.stop()
+	})
+}
+
+// That goes for the floor of namespaces to come too, also if the default one has forgotten more than
+// they have.
+func TestTheFloorOfNamespacesToComeRisesUntilTheStoreJoined(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, `"*": fixed eu`, "eu", "us")
+		w.us().stop()
+		w.eu().events.wait(t, "us", false)
+		for _, req := range []store.BeginRecoveryRequest{
+			{CompleteUntil: w.clock.Wall().Add(-time.Second), Reason: "restored"},
+			{CompleteUntil: store.KnowsNothing, Namespace: store.DefaultNamespace, Reason: "moved here"},
+		} {
+			if _, err := w.eu().router.BeginRecovery(t.Context(), req); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.clock.Advance(time.Hour)
+		joined := w.clock.Wall()
+		w.us().start()
+		w.join()
+		ns, err := w.eu().store.GetNamespace(t.Context(), store.DefaultNamespace)
+		if err != nil || ns.FloorForNew.Before(joined) || ns.RecoveryFloor.Before(joined) || len(ns.Recovery) != 2 || !ns.ForgotAll() {
+			t.Errorf("joined at %v: %+v, %v", joined, ns, err)
+		}
+		created := store.Namespace{Name: "pay"}.Create(&ns, w.clock.Wall())
+		if created.ForgotAll() || created.RecoveryFloor.Before(joined) {
+			t.Errorf("one that is created then: %+v", created)
 		}
 		w.stop()
 	})

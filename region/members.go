@@ -262,19 +262,35 @@ func (r *Region) raiseFloors(ctx context.Context) error {
 	}
 	var longest time.Duration
 	for _, ns := range list {
-		step, recovers := ns.Recovering()
-		if !recovers {
+		wait, err := r.raiseFloor(ctx, &ns)
+		if err != nil {
+			return err
+		}
+		longest = max(longest, wait)
+	}
+	return sleep(ctx, longest)
+}
+
+// raiseFloor begins again what a namespace's floor stands for last, and what the one stands for that
+// namespaces to come begin with. It is all in force after what is returned.
+func (r *Region) raiseFloor(ctx context.Context, ns *store.Namespace) (wait time.Duration, err error) {
+	last, recovers := ns.Recovering()
+	if !recovers {
+		return 0, nil
+	}
+	for _, step := range ns.Begun() {
+		if step != last && !step.ForNew {
 			continue
 		}
 		begun, err := r.config.Store.BeginRecovery(ctx, store.BeginRecoveryRequest{
 			Namespace: ns.Name, CompleteUntil: step.CompleteUntil, Actor: step.Actor, Reason: step.Reason,
 		})
 		if err != nil {
-			return err
+			return 0, err
 		}
-		longest = max(longest, begun.InForce.Sub(begun.Now))
+		wait = max(wait, begun.InForce.Sub(begun.Now))
 	}
-	return sleep(ctx, longest)
+	return wait, nil
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -137,6 +137,8 @@ func (a Answer) proves() bool {
 		pb.ErrorReason_ERROR_REASON_ATTEMPT_TOO_LONG,
 		pb.ErrorReason_ERROR_REASON_NOT_LAPSED,
 		pb.ErrorReason_ERROR_REASON_NOT_HELD,
+		pb.ErrorReason_ERROR_REASON_NO_FLOOR,
+		pb.ErrorReason_ERROR_REASON_NOT_CONFIRMED,
 		pb.ErrorReason_ERROR_REASON_STALE_FENCE,
 		pb.ErrorReason_ERROR_REASON_STALE_ATTEMPT,
 		pb.ErrorReason_ERROR_REASON_LEASE_EXPIRED,

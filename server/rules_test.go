@@ -219,8 +219,9 @@ func TestRefusedStreamsAreLogged(t *testing.T) {
 func TestLiftingForNewNamespaces(t *testing.T) {
 	s := newSecured(t)
 	s.change("policy.yaml", testPolicy+"  - {principal: spiffe://example.org/default, role: operator, namespaces: [default, new]}\n")
+	begin(t, s.local(), "", "alice", "restored")
 	for principal, want := range map[string]string{"spiffe://example.org/default": notAllowed, operatorToken: carriedOut} {
-		_, err := pb.NewAdminServiceClient(s.as(principal)).LiftRecovery(t.Context(), &pb.LiftRecoveryRequest{ForNew: true, Reason: "r", Actor: "alice"})
+		_, err := pb.NewAdminServiceClient(s.as(principal)).LiftRecovery(t.Context(), &pb.LiftRecoveryRequest{ForNew: true, LeasesEnded: true, Reason: "r", Actor: "alice"})
 		if reason(err) != want {
 			t.Errorf("%s: %v, want %q", principal, err, want)
 		}

@@ -54,6 +54,11 @@ var (
 	// ErrNotHeld: ForceRelease ends only a record that is in progress, lapsed or not.
 	ErrNotHeld = errors.New("no attempt holds the key")
 
+	// ErrNoFloor: LiftRecovery found no recovery floor that stands there. It may stand elsewhere.
+	ErrNoFloor = errors.New("no recovery floor stands")
+	// ErrNotConfirmed: LiftRecovery lacks the operator's word that what may go wrong will not.
+	ErrNotConfirmed = errors.New("not confirmed")
+
 	// A Store answers these three as values; they are refusals of whoever claims for
 	// others, such as package client, which has nothing to give back then.
 

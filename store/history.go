@@ -19,34 +19,34 @@ func (n Namespace) TakeHistory(revision int64, from Namespace) (Namespace, error
 	}
 	n.PastRetentions = joinPast(n.PastRetentions, from.PastRetentions)
 	flipped := n.Placement.Move.Phase == MoveFlipped
-	for _, step := range from.floorSteps() {
+	for _, step := range floorSteps(from.RecoveryFloor, from.Begun()) {
 		if flipped {
 			n.RecoveryFloor = later(n.RecoveryFloor, step.Floor)
 		} else {
 			step.Kind = RecoveryCarried
 		}
-		if !slices.ContainsFunc(n.Recovery, step.is) {
+		if !slices.ContainsFunc(n.since(false), step.is) {
 			n = n.withStep(step)
 		}
 	}
 	return n, nil
 }
 
-// floorSteps are the steps that tell what the standing floor is for, if one stands: the last has it.
-func (n *Namespace) floorSteps() (steps []RecoveryStep) {
-	if n.RecoveryFloor.IsZero() {
+// floorSteps are the steps that tell another namespace what a floor is for that it gets, if one
+// stands: the last has it.
+func floorSteps(floor time.Time, begun []RecoveryStep) (steps []RecoveryStep) {
+	if floor.IsZero() {
 		return nil
 	}
-	for _, step := range n.unsettled() {
-		if step.Kind == RecoveryBegun {
-			steps = append(steps, step)
-		}
+	for _, step := range begun {
+		step.ForNew = false
+		steps = append(steps, step)
 	}
 	if len(steps) == 0 { // it was set
-		steps = append(steps, RecoveryStep{At: n.RecoveryFloor, Kind: RecoveryBegun, CompleteUntil: KnowsNothing, Actor: "idemd", Reason: "the namespace was moved here with this floor"})
+		steps = append(steps, RecoveryStep{At: floor, Kind: RecoveryBegun, CompleteUntil: KnowsNothing, Actor: "idemd", Reason: "the namespace came with this floor"})
 	}
 	last := &steps[len(steps)-1]
-	last.Floor = later(last.Floor, n.RecoveryFloor)
+	last.Floor = later(last.Floor, floor)
 	return steps
 }
 
@@ -70,21 +70,61 @@ func (n Namespace) unsealed(moved bool) Namespace {
 
 // ForgotAll reports whether a floor stands before which nothing is known, whatever backup there was.
 func (n *Namespace) ForgotAll() bool {
-	return !n.RecoveryFloor.IsZero() && slices.ContainsFunc(n.unsettled(), func(step RecoveryStep) bool {
-		return step.Kind == RecoveryBegun && step.CompleteUntil.Equal(KnowsNothing)
-	})
+	return !n.RecoveryFloor.IsZero() && n.begunAsEmpty(false)
 }
 
-// unsettled are the steps since the last lift: those that tell what the standing floor is for. What
-// lifted one that still stands was about namespaces to come.
-func (n *Namespace) unsettled() []RecoveryStep {
+// begunAsEmpty reports whether one of the steps that tell what a floor is for says that nothing is known.
+func (n *Namespace) begunAsEmpty(forNew bool) bool {
+	return slices.ContainsFunc(n.begun(forNew), RecoveryStep.knowsNothing)
+}
+
+// Begun are the steps that tell what the standing floor is for, oldest first.
+func (n *Namespace) Begun() []RecoveryStep { return n.begun(false) }
+
+// begun are the steps that tell what the namespace's own floor is for, or that of those to come.
+func (n *Namespace) begun(forNew bool) (steps []RecoveryStep) {
+	for _, step := range n.since(forNew) {
+		if step.Kind == RecoveryBegun && (step.ForNew || !forNew) {
+			steps = append(steps, step)
+		}
+	}
+	return steps
+}
+
+// since are the steps since the namespace's own floor was lifted last, or that of those to come.
+func (n *Namespace) since(forNew bool) []RecoveryStep {
 	for i := len(n.Recovery) - 1; i >= 0; i-- {
-		if step := n.Recovery[i]; step.Kind == RecoveryLifted && !step.Floor.Equal(n.RecoveryFloor) {
+		if step := n.Recovery[i]; step.Kind == RecoveryLifted && step.ForNew == forNew {
 			return n.Recovery[i+1:]
 		}
 	}
 	return n.Recovery
 }
+
+// withStep returns the namespace with one more step. If there are too many the oldest goes without
+// which no less, and no more, is said to be known.
+func (n Namespace) withStep(step RecoveryStep) Namespace {
+	n.Recovery = append(slices.Clone(n.Recovery), step)
+	for i := 0; len(n.Recovery) > MaxRecoverySteps; {
+		shorter := n
+		shorter.Recovery = slices.Delete(slices.Clone(n.Recovery), i, i+1)
+		if shorter.emptyFor() == n.emptyFor() {
+			n = shorter
+		} else {
+			i++
+		}
+	}
+	return n
+}
+
+// emptyFor says of what nothing is known, by the steps: of the namespace, of those to come, and of
+// what a move is bringing.
+func (n *Namespace) emptyFor() [3]bool {
+	carried := slices.ContainsFunc(n.Recovery, func(s RecoveryStep) bool { return s.Kind == RecoveryCarried && s.knowsNothing() })
+	return [...]bool{n.begunAsEmpty(false), n.begunAsEmpty(true), carried}
+}
+
+func (s RecoveryStep) knowsNothing() bool { return s.CompleteUntil.Equal(KnowsNothing) }
 
 func (s RecoveryStep) is(t RecoveryStep) bool {
 	return s.Kind == t.Kind && s.At.Equal(t.At) && s.Floor.Equal(t.Floor) && s.CompleteUntil.Equal(t.CompleteUntil) &&

@@ -11,7 +11,6 @@ import (
 // What a floor is for is told by what was begun since it was lifted last; of the default namespace,
 // also the floor of those to come is lifted.
 func TestForgotAll(t *testing.T) {
-	at := func(s int) time.Time { return storetest.Start.Add(time.Duration(s) * time.Second) }
 	ns := store.Namespace{Name: store.DefaultNamespace}
 	check := func(what string, want bool) {
 		t.Helper()
@@ -29,10 +28,121 @@ func TestForgotAll(t *testing.T) {
 	}
 	ns = ns.BeginRecovery(store.BeginRecoveryRequest{CompleteUntil: at(2), Reason: "another backup"}, at(3))
 	check("and a later backup is known", true)
-	ns = ns.LiftRecovery(store.LiftRecoveryRequest{ForNew: true, Reason: "r"}, at(4))
+	ns = lifted(t, ns, store.LiftRecoveryRequest{ForNew: true}, at(10000))
 	check("the floor of those to come is lifted", true)
-	ns = ns.LiftRecovery(store.LiftRecoveryRequest{Namespace: ns.Name, Reason: "r"}, at(5))
+	ns = lifted(t, ns, store.LiftRecoveryRequest{Namespace: ns.Name, NothingKnown: true}, at(10001))
 	check("the floor is lifted", false)
-	ns = ns.BeginRecovery(store.BeginRecoveryRequest{CompleteUntil: at(5), Reason: "a third backup"}, at(6))
+	ns = ns.BeginRecovery(store.BeginRecoveryRequest{CompleteUntil: at(10002), Reason: "a third backup"}, at(10003))
 	check("a backup from after that", false)
+}
+
+func forgot(t *testing.T, ns store.Namespace, want bool) {
+	t.Helper()
+	if got := ns.ForgotAll(); got != want {
+		t.Errorf("it has forgotten all: %v, want %v: %+v", got, want, ns)
+	}
+}
+
+func at(s int) time.Time { return storetest.Start.Add(time.Duration(s) * time.Second) }
+
+// Where a store joins other regions the namespace's own floor rises alone, and an update raises it too:
+// which one was lifted is not told by their times.
+func TestForgotAllThoughTheFloorOfThoseToComeIsLifted(t *testing.T) {
+	ns := store.Namespace{Name: store.DefaultNamespace}
+	ns = ns.BeginRecovery(store.BeginRecoveryRequest{CompleteUntil: at(0), Reason: "a backup"}, at(1))
+	ns = ns.BeginRecovery(store.BeginRecoveryRequest{CompleteUntil: store.KnowsNothing, Namespace: ns.Name, Reason: "moved"}, at(2))
+	ns = lifted(t, ns, store.LiftRecoveryRequest{ForNew: true}, at(10000))
+	forgot(t, ns, true)
+
+	ns = lifted(t, ns, store.LiftRecoveryRequest{Namespace: ns.Name, NothingKnown: true}, at(10001))
+	ns.RecoveryFloor = at(2) // as an update sets it
+	forgot(t, ns, false)
+}
+
+// The floor of those to come rises with what began it, not with what is of the default namespace alone.
+func TestTheFloorOfThoseToComeRises(t *testing.T) {
+	ns := store.Namespace{Name: store.DefaultNamespace}
+	backup := store.BeginRecoveryRequest{CompleteUntil: at(0), Reason: "a backup"}
+	ns = ns.BeginRecovery(backup, at(1))
+	backup.Namespace = ns.Name
+	ns = ns.BeginRecovery(backup, at(2))
+	if !ns.FloorForNew.Equal(at(2)) || len(ns.Recovery) != 1 {
+		t.Errorf("begun again: %+v", ns)
+	}
+	ns = ns.BeginRecovery(store.BeginRecoveryRequest{CompleteUntil: store.KnowsNothing, Namespace: ns.Name, Reason: "moved"}, at(3))
+	if !ns.FloorForNew.Equal(at(2)) || len(ns.Recovery) != 2 {
+		t.Errorf("begun for one: %+v", ns)
+	}
+	ns = ns.BeginRecovery(backup, at(4))
+	if !ns.FloorForNew.Equal(at(4)) || !ns.RecoveryFloor.Equal(at(4)) || len(ns.Recovery) != 2 {
+		t.Errorf("and again the first: %+v", ns)
+	}
+}
+
+// One that is created is told all that the standing floor of those to come is for.
+func TestOneThatIsCreatedForgotAll(t *testing.T) {
+	def := store.Namespace{Name: store.DefaultNamespace}
+	create := func() store.Namespace { return store.Namespace{Name: "pay"}.Create(&def, at(20000)) }
+	def = def.BeginRecovery(store.BeginRecoveryRequest{CompleteUntil: store.KnowsNothing, Reason: "another store"}, at(1))
+	def = def.BeginRecovery(store.BeginRecoveryRequest{CompleteUntil: at(2), Reason: "its backup"}, at(3))
+	forgot(t, create(), true)
+	if ns := create(); len(ns.Recovery) != 2 || ns.Recovery[0].ForNew || !ns.RecoveryFloor.Equal(at(3)) {
+		t.Errorf("created: %+v", ns)
+	}
+	def = lifted(t, def, store.LiftRecoveryRequest{Namespace: def.Name, NothingKnown: true}, at(10000))
+	forgot(t, def, false)
+	forgot(t, create(), true)
+	def = lifted(t, def, store.LiftRecoveryRequest{ForNew: true, NothingKnown: true}, at(10001))
+	def = def.BeginRecovery(store.BeginRecoveryRequest{CompleteUntil: at(10001), Reason: "another backup"}, at(10002))
+	forgot(t, create(), false)
+	def = def.BeginRecovery(store.BeginRecoveryRequest{CompleteUntil: store.KnowsNothing, Namespace: def.Name, Reason: "moved"}, at(10003))
+	forgot(t, def, true)
+	forgot(t, create(), false)
+}
+
+// However much is done, what says that nothing is known is kept until it is settled, and what was
+// settled stays so.
+func TestForgotAllIsNotForgotten(t *testing.T) {
+	ns := store.Namespace{Name: store.DefaultNamespace}
+	ns = ns.BeginRecovery(store.BeginRecoveryRequest{CompleteUntil: store.KnowsNothing, Reason: "another store"}, at(1))
+	ns = lifted(t, ns, store.LiftRecoveryRequest{Namespace: ns.Name, NothingKnown: true}, at(10000))
+	for i := range 3 * store.MaxRecoverySteps {
+		ns = ns.BeginRecovery(store.BeginRecoveryRequest{CompleteUntil: at(10000 + i), Namespace: ns.Name, Reason: "a backup"}, at(10001+i))
+		forgot(t, ns, false)
+		if created := (store.Namespace{Name: "pay"}).Create(&ns, at(20000)); len(ns.Recovery) > store.MaxRecoverySteps || !created.ForgotAll() {
+			t.Fatalf("after %d more: %+v", i, ns)
+		}
+	}
+	ns = ns.BeginRecovery(store.BeginRecoveryRequest{CompleteUntil: store.KnowsNothing, Namespace: ns.Name, Reason: "moved"}, at(15000))
+	for i := range 3 * store.MaxRecoverySteps {
+		ns = ns.BeginRecovery(store.BeginRecoveryRequest{CompleteUntil: at(15000 + i), Reason: "a backup"}, at(15001+i))
+		forgot(t, ns, true)
+	}
+}
+
+func lifted(t *testing.T, ns store.Namespace, req store.LiftRecoveryRequest, now time.Time) store.Namespace {
+	t.Helper()
+	req.Reason = "settled"
+	next, err := ns.LiftRecovery(req, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return next
+}
+
+// A floor that was lifted here comes back with a move: so does what it is for.
+func TestForgotAllComesBackWithAMove(t *testing.T) {
+	there := store.Namespace{Name: "pay"}.BeginRecovery(store.BeginRecoveryRequest{CompleteUntil: store.KnowsNothing, Reason: "r"}, at(1))
+	here := lifted(t, there, store.LiftRecoveryRequest{Namespace: "pay", NothingKnown: true}, at(10000))
+	here.Placement = store.Placement{Epoch: 1, Revision: 5, Rule: "fixed here", Move: store.Move{To: "here", Phase: store.MoveFlipped}}
+	for range 2 {
+		var err error
+		if here, err = here.TakeHistory(5, there); err != nil {
+			t.Fatal(err)
+		}
+		forgot(t, here, true)
+		if len(here.Recovery) != 3 {
+			t.Errorf("%+v", here)
+		}
+	}
 }

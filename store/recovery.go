@@ -20,7 +20,8 @@ type Recovery interface {
 	// [Membership]. If the request names a namespace, it is about that one alone, and the store
 	// stays joined.
 	BeginRecovery(ctx context.Context, req BeginRecoveryRequest) (BegunRecovery, error)
-	// LiftRecovery takes the recovery floor off a namespace. Where none stands, nothing is done.
+	// LiftRecovery takes the recovery floor off a namespace. Where none stands: ErrNoFloor, unless
+	// the same request has lifted it. Where the request lacks what is to be confirmed: ErrNotConfirmed.
 	LiftRecovery(ctx context.Context, req LiftRecoveryRequest) (Namespace, error)
 }
 
@@ -53,8 +54,13 @@ type LiftRecoveryRequest struct {
 	// ForNew lifts the floor that namespaces created from now on begin with. The Namespace is
 	// empty then, and none that exists changes.
 	ForNew bool
-	Actor  string
-	Reason string // 1 to 1024 bytes
+	// What the operator has understood; it is wanted only where it matters. NothingKnown: nothing
+	// is known from before the floor, and all is settled that retention covers. LeasesEnded: it is
+	// less than MaxLease since the floor, and nobody acts any more by a lease from before it, which
+	// the store may have forgotten.
+	NothingKnown, LeasesEnded bool
+	Actor                     string
+	Reason                    string // 1 to 1024 bytes
 }
 
 // ImportRequest says what became of a key, of which the store knows nothing.
@@ -98,6 +104,9 @@ const (
 type RecoveryStep struct {
 	At   time.Time
 	Kind RecoveryKind
+	// ForNew, of a step of the default namespace, says that it is about the floor that namespaces
+	// to come begin with: what was begun is also, what was lifted alone.
+	ForNew bool
 	// Floor is the one that stands since, or that was lifted.
 	Floor time.Time
 	// CompleteUntil is up to when the store knew every key. See [BeginRecoveryRequest].
@@ -110,52 +119,85 @@ type RecoveryStep struct {
 const maxFloorAge = 35*24*time.Hour + MaxLease
 
 // BeginRecovery returns the namespace with the floor at now. Beginning again, without a lift in
-// between, for the same instant replaces the step: a start was interrupted.
+// between, for the same instant replaces the step, and is about the same floors: a start was
+// interrupted, or the store has joined other ones only now.
 func (n Namespace) BeginRecovery(req BeginRecoveryRequest, now time.Time) Namespace {
 	n.RecoveryFloor = later(n.RecoveryFloor, now)
-	if n.Name == DefaultNamespace && req.Namespace == "" {
-		n.FloorForNew = later(n.FloorForNew, now)
-	}
-	step := RecoveryStep{At: now, Kind: RecoveryBegun, Floor: n.RecoveryFloor,
+	step := RecoveryStep{At: now, Kind: RecoveryBegun, ForNew: n.Name == DefaultNamespace && req.Namespace == "", Floor: n.RecoveryFloor,
 		CompleteUntil: req.CompleteUntil.UTC().Truncate(time.Microsecond), Actor: req.Actor, Reason: req.Reason}
-	if last := len(n.Recovery) - 1; last >= 0 && n.Recovery[last].Kind == RecoveryBegun && n.Recovery[last].CompleteUntil.Equal(step.CompleteUntil) {
-		n.Recovery = n.Recovery[:last:last]
+	n.Recovery = slices.Clone(n.Recovery)
+	for i := len(n.Recovery) - 1; i >= 0 && n.Recovery[i].Kind != RecoveryLifted; i-- {
+		if old := n.Recovery[i]; old.Kind == RecoveryBegun && old.CompleteUntil.Equal(step.CompleteUntil) {
+			step.ForNew = step.ForNew || old.ForNew
+			n.Recovery = slices.Delete(n.Recovery, i, i+1)
+		}
+	}
+	if step.ForNew {
+		n.FloorForNew = later(n.FloorForNew, now)
 	}
 	return n.withStep(step)
 }
 
 // LiftRecovery returns the namespace without the floor that the request is about. For those
 // created later that is the default namespace's.
-func (n Namespace) LiftRecovery(req LiftRecoveryRequest, now time.Time) Namespace {
+func (n Namespace) LiftRecovery(req LiftRecoveryRequest, now time.Time) (Namespace, error) {
 	floor := &n.RecoveryFloor
 	if req.ForNew {
 		floor = &n.FloorForNew
 	}
 	if floor.IsZero() {
-		return n
+		return n, n.liftedBy(req)
 	}
-	step := RecoveryStep{At: now, Kind: RecoveryLifted, Floor: *floor, Actor: req.Actor, Reason: req.Reason}
+	if err := n.checkLift(req, *floor); err != nil {
+		return Namespace{}, err
+	}
+	step := RecoveryStep{At: now, Kind: RecoveryLifted, ForNew: req.ForNew, Floor: *floor, Actor: req.Actor, Reason: req.Reason}
 	*floor = time.Time{}
-	return n.withStep(step)
+	return n.withStep(step), nil
+}
+
+// liftedBy refuses to lift a floor that does not stand, unless the same request has lifted it.
+func (n *Namespace) liftedBy(req LiftRecoveryRequest) error {
+	for _, step := range slices.Backward(n.Recovery) {
+		if step.Kind == RecoveryLifted && step.ForNew == req.ForNew {
+			if step.Actor == req.Actor && step.Reason == req.Reason {
+				return nil
+			}
+			break
+		}
+	}
+	return Refuse(ErrNoFloor, "nothing was done "+req.whose()+"; what was done before is in its list of recovery steps (idemd recovery status)")
+}
+
+// checkLift refuses to lift a floor if it is not confirmed what that may lead to.
+func (n *Namespace) checkLift(req LiftRecoveryRequest, floor time.Time) error {
+	if n.begunAsEmpty(req.ForNew) && !req.NothingKnown {
+		retention := n.Retention
+		if req.ForNew {
+			retention = TierMonth.MaxRetention()
+		}
+		return Refuse(ErrNotConfirmed, fmt.Sprintf("nothing is known %s from before the floor (%s), whatever the backup has; what is not settled and imported is done twice; "+
+			"if all is that retention covers (%v), say so (idemd recovery lift --nothing-known); nothing was done",
+			req.whose(), floor.UTC().Format(time.RFC3339Nano), retention))
+	}
+	return nil
+}
+
+// whose says which floor it is about.
+func (r *LiftRecoveryRequest) whose() string {
+	if r.ForNew {
+		return "for new namespaces"
+	}
+	return "for namespace " + r.Namespace
 }
 
 // Recovering is the step by which the recovery floor stands that has not been lifted.
 func (n *Namespace) Recovering() (RecoveryStep, bool) {
-	if n.RecoveryFloor.IsZero() {
+	steps := n.Begun()
+	if n.RecoveryFloor.IsZero() || len(steps) == 0 {
 		return RecoveryStep{}, false
 	}
-	for _, step := range slices.Backward(n.unsettled()) {
-		if step.Kind == RecoveryBegun {
-			return step, true
-		}
-	}
-	return RecoveryStep{}, false
-}
-
-func (n Namespace) withStep(step RecoveryStep) Namespace {
-	drop := max(len(n.Recovery)+1-MaxRecoverySteps, 0)
-	n.Recovery = append(n.Recovery[drop:len(n.Recovery):len(n.Recovery)], step)
-	return n
+	return steps[len(steps)-1], true
 }
 
 // Create returns the namespace as a store that has none of its name makes it at now. One that
@@ -170,12 +212,7 @@ func (n Namespace) Create(def *Namespace, now time.Time) Namespace {
 		return n
 	}
 	n.RecoveryFloor = later(n.RecoveryFloor, def.FloorForNew)
-	for i := len(def.Recovery) - 1; i >= 0; i-- {
-		if step := def.Recovery[i]; step.Kind == RecoveryBegun {
-			n.Recovery = []RecoveryStep{step}
-			break
-		}
-	}
+	n.Recovery = floorSteps(def.FloorForNew, def.begun(true))
 	return n
 }
 

@@ -173,20 +173,19 @@ type recoveryLiftCmd struct {
 	remoteFlags
 	auditFlags
 	NothingKnown bool   `env:"-" help:"Confirm that all is settled, where nothing is known from before the floor."`
+	LeasesEnded  bool   `env:"-" help:"Confirm that nobody acts by a lease from before the floor any more, if it is less than 15 minutes since then."`
 	Namespace    string `env:"-" xor:"whose" required:"" help:"Namespace."`
 	ForNew       bool   `env:"-" xor:"whose" required:"" help:"Lift the floor that namespaces created from now on begin with."`
 }
 
 // Run is called by kong.
 func (c *recoveryLiftCmd) Run(s *session) error {
-	return c.callFor(s, 0, sendAgain, func(ctx context.Context, conn *grpc.ClientConn) error {
-		admin, region := idemdv1.NewAdminServiceClient(conn), regionAsked(ctx, conn)
-		if err := c.checkFloor(ctx, admin, region); err != nil {
-			return err
-		}
-		resp, err := admin.LiftRecovery(ctx, &idemdv1.LiftRecoveryRequest{
-			Namespace: c.Namespace, ForNew: c.ForNew, Actor: c.Actor, Reason: c.Reason,
-		})
+	region := ""
+	err := c.callFor(s, 0, sendAgain, func(ctx context.Context, conn *grpc.ClientConn) error {
+		region = regionAsked(ctx, conn)
+		resp, err := idemdv1.NewAdminServiceClient(conn).LiftRecovery(ctx, storepb.LiftRecoveryRequestToProto(store.LiftRecoveryRequest{
+			Namespace: c.Namespace, ForNew: c.ForNew, NothingKnown: c.NothingKnown, LeasesEnded: c.LeasesEnded, Actor: c.Actor, Reason: c.Reason,
+		}))
 		if err != nil {
 			return err
 		}
@@ -195,31 +194,10 @@ func (c *recoveryLiftCmd) Run(s *session) error {
 			recoveryText(p, resp.GetNamespace())
 		})
 	})
-}
-
-// checkFloor refuses where no floor stands: who lifts one was told that there is, and may have asked
-// another region than was meant.
-func (c *recoveryLiftCmd) checkFloor(ctx context.Context, admin idemdv1.AdminServiceClient, region string) error {
-	name, what := c.Namespace, "for namespace "+c.Namespace
-	if c.ForNew {
-		name, what = store.DefaultNamespace, "for new namespaces"
+	if err != nil && region != "" { // it may stand in another one
+		return fmt.Errorf("region %s, whose server was asked: %w", region, err)
 	}
-	resp, err := admin.GetNamespace(ctx, &idemdv1.GetNamespaceRequest{Name: name})
-	if err != nil {
-		return err
-	}
-	ns := resp.GetNamespace()
-	if region != "" {
-		what += " in region " + region + ", whose server was asked"
-	}
-	if !c.ForNew && forgotAll(ns) && !c.NothingKnown {
-		return fmt.Errorf("nothing is known %s, from before the floor, whatever the backup has (idemd recovery status), and nothing was done: what is not settled and imported is done twice; "+
-			"if all is that retention covers (%v), say so with --nothing-known", what, span(ns.GetRetention().AsDuration()))
-	}
-	if !c.ForNew && ns.GetRecoveryFloor() != nil || c.ForNew && ns.GetFloorForNew() != nil {
-		return nil
-	}
-	return fmt.Errorf("no recovery floor stands %s: nothing was done; idemd recovery status shows what was", what)
+	return err
 }
 
 type recoveryImportCmd struct {

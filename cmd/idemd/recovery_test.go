@@ -98,10 +98,10 @@ func TestBackupToRecovery(t *testing.T) {
 	if got := s.run(t, "recovery", "lift", "--namespace=default", "--reason=all settled", "--actor=ann").ok(t); !strings.Contains(got, "by ann: all settled") {
 		t.Errorf("lift: %s", got)
 	}
-	s.run(t, "recovery", "lift", "--namespace=default", "--reason=again").fails(t, exitFailed, "no recovery floor stands for namespace default: nothing was done")
+	s.run(t, "recovery", "lift", "--namespace=default", "--reason=again").fails(t, exitFailed, "NO_FLOOR: no recovery floor stands: nothing was done for namespace default")
 	s.run(t, "recovery", "lift", "--namespace=nobody", "--reason=again").fails(t, exitFailed, "NAMESPACE_UNKNOWN")
 	s.run(t, "recovery", "lift", "--for-new", "--reason=all settled").ok(t)
-	s.run(t, "recovery", "lift", "--for-new", "--reason=again").fails(t, exitFailed, "no recovery floor stands for new namespaces")
+	s.run(t, "recovery", "lift", "--for-new", "--reason=again").fails(t, exitFailed, "NO_FLOOR: no recovery floor stands: nothing was done for new namespaces")
 	s.run(t, "claim", "--id=other", "--attempt=b").ok(t)
 	s.run(t, "recovery", "begin", "--from", at, "--reason=again").ok(t)
 	s.run(t, "claim", "--id=another", "--attempt=b").fails(t, exitFailed, "UNKNOWN_HISTORY")
@@ -141,7 +141,7 @@ func TestRecoveryNamesTheRegion(t *testing.T) {
 	if got := us.run(t, "recovery", "status").ok(t); !strings.HasPrefix(got, asked) {
 		t.Errorf("status: %s", got)
 	}
-	eu.run(t, lift...).fails(t, exitFailed, "no recovery floor stands for namespace default in region eu, whose server was asked: nothing was done")
+	eu.run(t, lift...).fails(t, exitFailed, "region eu, whose server was asked: NO_FLOOR: no recovery floor stands: nothing was done for namespace default")
 	if got := us.run(t, lift...).ok(t); !strings.HasPrefix(got, asked) {
 		t.Errorf("lift: %s", got)
 	}

@@ -124,7 +124,7 @@ func TestAStoreThatTurnsUpAgain(t *testing.T) {
 	move(data, data+"-former")
 	w.Restart("eu")
 	former := w.acceptAnother("us", "eu")
-	lifted := &pb.LiftRecoveryRequest{Namespace: store.DefaultNamespace, Reason: "all that was done is known"}
+	lifted := &pb.LiftRecoveryRequest{Namespace: store.DefaultNamespace, NothingKnown: true, LeasesEnded: true, Reason: "all that was done is known"}
 	within(t, 10*time.Second, "eu serves without a floor", func() error {
 		_, err := pb.NewAdminServiceClient(w.Conn("eu")).LiftRecovery(t.Context(), lifted)
 		if err == nil {

@@ -69,7 +69,10 @@ func (s *Store) LiftRecovery(ctx context.Context, req store.LiftRecoveryRequest)
 		if old == nil {
 			return store.Namespace{}, store.NamespaceUnknown(req.Target())
 		}
-		next := old.LiftRecovery(req, t.now)
+		next, err := old.LiftRecovery(req, t.now)
+		if err != nil {
+			return store.Namespace{}, err
+		}
 		return next, t.setNamespace(&next)
 	})
 }
@@ -78,6 +81,7 @@ func (s *Store) LiftRecovery(ctx context.Context, req store.LiftRecoveryRequest)
 type storedStep struct {
 	At            time.Time `json:"at"`
 	Kind          uint8     `json:"kind"`
+	ForNew        bool      `json:"for_new,omitempty"`
 	Floor         time.Time `json:"floor"`
 	CompleteUntil time.Time `json:"complete_until,omitzero"`
 	Actor         string    `json:"actor"`
@@ -86,14 +90,14 @@ type storedStep struct {
 
 func storedSteps(steps []store.RecoveryStep) (stored []storedStep) {
 	for _, s := range steps {
-		stored = append(stored, storedStep{s.At, uint8(s.Kind), s.Floor, s.CompleteUntil, s.Actor, s.Reason})
+		stored = append(stored, storedStep{s.At, uint8(s.Kind), s.ForNew, s.Floor, s.CompleteUntil, s.Actor, s.Reason})
 	}
 	return stored
 }
 
 func stepsOf(stored []storedStep) (steps []store.RecoveryStep) {
 	for _, s := range stored {
-		steps = append(steps, store.RecoveryStep{At: s.At, Kind: store.RecoveryKind(s.Kind), Floor: s.Floor,
+		steps = append(steps, store.RecoveryStep{At: s.At, Kind: store.RecoveryKind(s.Kind), ForNew: s.ForNew, Floor: s.Floor,
 			CompleteUntil: s.CompleteUntil, Actor: s.Actor, Reason: s.Reason})
 	}
 	return steps

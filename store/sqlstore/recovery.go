@@ -46,7 +46,7 @@ func (s *Store) LiftRecovery(ctx context.Context, req store.LiftRecoveryRequest)
 		if old == nil {
 			return store.Namespace{}, store.NamespaceUnknown(req.Target())
 		}
-		return old.LiftRecovery(req, now), nil
+		return old.LiftRecovery(req, now)
 	})
 }
 

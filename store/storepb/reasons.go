@@ -55,6 +55,8 @@ var refusals = withInfo([]refusal{
 	{sentinel: store.ErrWrongRegion, code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_WRONG_REGION},
 	{sentinel: store.ErrNotLapsed, code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_NOT_LAPSED},
 	{sentinel: store.ErrNotHeld, code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_NOT_HELD},
+	{sentinel: store.ErrNoFloor, code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_NO_FLOOR},
+	{sentinel: store.ErrNotConfirmed, code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_NOT_CONFIRMED},
 
 	{sentinel: store.ErrKeyUnresolved, code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_KEY_UNRESOLVED},
 	{sentinel: store.ErrOutcomeOmitted, code: codes.FailedPrecondition, reason: pb.ErrorReason_ERROR_REASON_OUTCOME_OMITTED},

@@ -11,6 +11,7 @@ func recoveryToProto(steps []store.RecoveryStep) []*pb.RecoveryStep {
 		out = append(out, &pb.RecoveryStep{
 			At:            timeToProto(step.At),
 			Kind:          pb.RecoveryKind(step.Kind),
+			ForNew:        step.ForNew,
 			Floor:         timeToProto(step.Floor),
 			CompleteUntil: timeToProto(step.CompleteUntil),
 			Actor:         step.Actor,
@@ -26,6 +27,7 @@ func recoveryFromProto(r *reader, list []*pb.RecoveryStep) []store.RecoveryStep 
 		out = append(out, store.RecoveryStep{
 			At:            r.time("recovery step at", m.GetAt()),
 			Kind:          enum(r, "recovery kind", m.GetKind(), store.RecoveryCarried),
+			ForNew:        m.GetForNew(),
 			Floor:         r.time("recovery step's floor", m.GetFloor()),
 			CompleteUntil: r.time("complete until", m.GetCompleteUntil()),
 			Actor:         m.GetActor(),
@@ -51,13 +53,17 @@ func BeginRecoveryRequestFromProto(m *pb.BeginRecoveryRequest) (store.BeginRecov
 
 // LiftRecoveryRequestToProto returns the message of a request.
 func LiftRecoveryRequestToProto(r store.LiftRecoveryRequest) *pb.LiftRecoveryRequest {
-	return &pb.LiftRecoveryRequest{Namespace: r.Namespace, ForNew: r.ForNew, Actor: r.Actor, Reason: r.Reason}
+	return &pb.LiftRecoveryRequest{
+		Namespace: r.Namespace, ForNew: r.ForNew, Actor: r.Actor, Reason: r.Reason,
+		NothingKnown: r.NothingKnown, LeasesEnded: r.LeasesEnded,
+	}
 }
 
 // LiftRecoveryRequestFromProto returns the request of a message. It cannot fail.
 func LiftRecoveryRequestFromProto(m *pb.LiftRecoveryRequest) (store.LiftRecoveryRequest, error) {
 	return store.LiftRecoveryRequest{
 		Namespace: m.GetNamespace(), ForNew: m.GetForNew(), Actor: m.GetActor(), Reason: m.GetReason(),
+		NothingKnown: m.GetNothingKnown(), LeasesEnded: m.GetLeasesEnded(),
 	}, nil
 }
 

@@ -175,7 +175,7 @@ func TestOperatorsViewRoundTrips(t *testing.T) {
 	roundTrip(t, store.Namespace{
 		Name: "n", Tier: store.TierMonth, Retention: time.Hour, LapsePolicy: store.Hold, Lease: 1e9, MaxLease: 2e9, MaxAttempt: 3e9,
 		MaxOutcomeBytes: 77, Entity: store.EntityForbidden, RecoveryFloor: at, CreatedAt: at, UpdatedAt: at, FloorForNew: at,
-		Recovery: []store.RecoveryStep{{At: at, Kind: store.RecoveryLifted, Floor: at, CompleteUntil: at, Actor: "ann", Reason: "settled"}},
+		Recovery: []store.RecoveryStep{{At: at, Kind: store.RecoveryLifted, ForNew: true, Floor: at, CompleteUntil: at, Actor: "ann", Reason: "settled"}},
 
 		PastRetentions: []store.PastRetention{{Retention: time.Minute, Until: at}},
 		Placement:      store.Placement{Epoch: 2, Revision: 5, Rule: "fixed eu", Move: store.Move{To: "us", Phase: store.MoveFlipped}},

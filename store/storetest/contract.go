@@ -25,6 +25,7 @@ var contract = []check{
 	{"a recovery covers every namespace", on(contractBeginRecovery)},
 	{"a recovery of one namespace", on(contractBeginRecoveryOfOne)},
 	{"a recovery floor is lifted by name", on(contractLiftRecovery)},
+	{"a lift is confirmed", on(contractLiftIsConfirmed)},
 	{"a recovery floor for new namespaces ages", on(contractFloorForNewAges)},
 	{"records are listed in pages", on(contractPages)},
 	{"listings of one scope or entity", on(contractListsByKey)},

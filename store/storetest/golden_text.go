@@ -29,6 +29,8 @@ var goldenReasons = map[string]error{
 	"ALREADY_COMPLETED":    store.ErrAlreadyCompleted,
 	"NOT_LAPSED":           store.ErrNotLapsed,
 	"NOT_HELD":             store.ErrNotHeld,
+	"NO_FLOOR":             store.ErrNoFloor,
+	"NOT_CONFIRMED":        store.ErrNotConfirmed,
 	"WRONG_REGION":         store.ErrWrongRegion,
 	"NAMESPACE_MOVING":     store.ErrNamespaceMoving,
 }

@@ -56,6 +56,10 @@ func (m *Memory) LiftRecovery(_ context.Context, req store.LiftRecoveryRequest) 
 	if !ok {
 		return store.Namespace{}, store.NamespaceUnknown(req.Target())
 	}
-	m.namespaces[ns.Name] = ns.LiftRecovery(req, m.clock.Now())
-	return m.namespaces[ns.Name], nil
+	next, err := ns.LiftRecovery(req, m.clock.Now())
+	if err != nil {
+		return store.Namespace{}, err
+	}
+	m.namespaces[ns.Name] = next
+	return next, nil
 }

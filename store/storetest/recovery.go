@@ -36,7 +36,9 @@ func contractBeginRecovery(r *rig) {
 	for i, ns := range list {
 		equal(r, "answered and stored", fmt.Sprintf("%+v", begun.Namespaces[i]), fmt.Sprintf("%+v", ns))
 		equal(r, ns.Name+": floor", ns.RecoveryFloor, begun.Now)
-		equal(r, ns.Name+": steps", fmt.Sprintf("%+v", ns.Recovery), fmt.Sprintf("%+v", []store.RecoveryStep{step}))
+		want := step
+		want.ForNew = ns.Name == store.DefaultNamespace
+		equal(r, ns.Name+": steps", fmt.Sprintf("%+v", ns.Recovery), fmt.Sprintf("%+v", []store.RecoveryStep{want}))
 	}
 	r.do(claim(takeoverKey, "known"), "granted")
 	r.do(complete(takeoverKey, known, done), "recorded")
@@ -161,6 +163,47 @@ func contractLiftRecovery(r *rig) {
 		}
 		equal(r, "steps kept", len(ns.Recovery), min(1+2*(i+1), store.MaxRecoverySteps))
 	}
+}
+
+// contractLiftIsConfirmed: what a lift may lead to is confirmed, whoever asks for it, and a floor is
+// lifted only where one stands.
+func contractLiftIsConfirmed(r *rig) {
+	lift := func(req store.LiftRecoveryRequest) error {
+		r.Helper()
+		req.Actor, req.Reason = "omar", "settled"
+		_, err := r.LiftRecovery(r.ctx, req)
+		r.reopen()
+		return err
+	}
+	both := []store.LiftRecoveryRequest{{Namespace: store.DefaultNamespace}, {ForNew: true}}
+	for _, req := range both {
+		r.refusedAs("a lift of no floor", lift(req), store.ErrNoFloor)
+	}
+	r.Clock.Advance(time.Hour)
+	beginning(r, store.KnowsNothing)
+	beginning(r, r.Clock.Wall().UTC())
+	r.Clock.Advance(store.MaxLease)
+	created, err := r.CreateNamespace(r.ctx, store.Namespace{Name: "created-again"})
+	if err != nil || !created.ForgotAll() {
+		r.Fatalf("one that is created later: %+v, %v", created, err)
+	}
+	for _, req := range append(both, store.LiftRecoveryRequest{Namespace: created.Name}) {
+		r.refusedAs("a lift where nothing is known", lift(req), store.ErrNotConfirmed)
+		if !req.ForNew {
+			r.refuse(claim(store.Key{Namespace: req.Namespace, ID: "forgotten"}, "a"), store.ErrUnknownHistory)
+		}
+		req.NothingKnown = true
+		if err := lift(req); err != nil {
+			r.Fatalf("%+v: %v", req, err)
+		}
+		if err := lift(req); err != nil {
+			r.Fatalf("%+v, sent again: %v", req, err)
+		}
+		req.Actor, req.Reason = "omar", "settled twice"
+		_, err := r.LiftRecovery(r.ctx, req)
+		r.refusedAs("another lift", err, store.ErrNoFloor)
+	}
+	r.do(claim(store.Key{Namespace: created.Name, ID: "forgotten"}, "a"), "granted")
 }
 
 // contractFloorForNewAges: what a lost namespace of the same name had forgotten has expired by then.

@@ -385,6 +385,9 @@ type RecoveryStep struct {
 	CompleteUntil *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=complete_until,json=completeUntil,proto3" json:"complete_until,omitempty"`
 	Actor         string                 `protobuf:"bytes,5,opt,name=actor,proto3" json:"actor,omitempty"`
 	Reason        string                 `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Of the default namespace: it is about the floor that namespaces to come begin with. What was
+	// begun is about that one too, what was lifted about that one alone.
+	ForNew        bool `protobuf:"varint,7,opt,name=for_new,json=forNew,proto3" json:"for_new,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -459,6 +462,13 @@ func (x *RecoveryStep) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *RecoveryStep) GetForNew() bool {
+	if x != nil {
+		return x.ForNew
+	}
+	return false
 }
 
 // PastRetention is a shorter retention that was in force until some instant.
@@ -1952,8 +1962,15 @@ type LiftRecoveryRequest struct {
 	// Lift the floor that namespaces created from now on begin with. Then namespace is empty.
 	ForNew bool `protobuf:"varint,2,opt,name=for_new,json=forNew,proto3" json:"for_new,omitempty"`
 	// Who decided, and why. The reason is required.
-	Actor         string `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
-	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	Actor  string `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
+	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// What the operator has understood. Without it a lift that needs it is refused with
+	// NOT_CONFIRMED. Here: nothing is known from before the floor, and all is settled that
+	// retention covers.
+	NothingKnown bool `protobuf:"varint,5,opt,name=nothing_known,json=nothingKnown,proto3" json:"nothing_known,omitempty"`
+	// It is less than 15 minutes since the floor, and nobody acts any more by a lease from before
+	// it, which the store may have forgotten.
+	LeasesEnded   bool `protobuf:"varint,6,opt,name=leases_ended,json=leasesEnded,proto3" json:"leases_ended,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2014,6 +2031,20 @@ func (x *LiftRecoveryRequest) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *LiftRecoveryRequest) GetNothingKnown() bool {
+	if x != nil {
+		return x.NothingKnown
+	}
+	return false
+}
+
+func (x *LiftRecoveryRequest) GetLeasesEnded() bool {
+	if x != nil {
+		return x.LeasesEnded
+	}
+	return false
 }
 
 type LiftRecoveryResponse struct {
@@ -2354,14 +2385,15 @@ const file_idemd_v1_admin_proto_rawDesc = "" +
 	"\x0fpast_retentions\x18\r \x03(\v2\x17.idemd.v1.PastRetentionR\x0epastRetentions\x121\n" +
 	"\tplacement\x18\x0e \x01(\v2\x13.idemd.v1.PlacementR\tplacement\x12>\n" +
 	"\rfloor_for_new\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\vfloorForNew\x122\n" +
-	"\brecovery\x18\x10 \x03(\v2\x16.idemd.v1.RecoveryStepR\brecovery\"\x89\x02\n" +
+	"\brecovery\x18\x10 \x03(\v2\x16.idemd.v1.RecoveryStepR\brecovery\"\xa2\x02\n" +
 	"\fRecoveryStep\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12*\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x16.idemd.v1.RecoveryKindR\x04kind\x120\n" +
 	"\x05floor\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05floor\x12A\n" +
 	"\x0ecomplete_until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\rcompleteUntil\x12\x14\n" +
 	"\x05actor\x18\x05 \x01(\tR\x05actor\x12\x16\n" +
-	"\x06reason\x18\x06 \x01(\tR\x06reason\"z\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x17\n" +
+	"\afor_new\x18\a \x01(\bR\x06forNew\"z\n" +
 	"\rPastRetention\x127\n" +
 	"\tretention\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\tretention\x120\n" +
 	"\x05until\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"K\n" +
@@ -2457,12 +2489,14 @@ const file_idemd_v1_admin_proto_rawDesc = "" +
 	"namespaces\x18\x01 \x03(\v2\x13.idemd.v1.NamespaceR\n" +
 	"namespaces\x12,\n" +
 	"\x03now\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x03now\x125\n" +
-	"\bin_force\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\ainForce\"z\n" +
+	"\bin_force\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\ainForce\"\xc2\x01\n" +
 	"\x13LiftRecoveryRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x17\n" +
 	"\afor_new\x18\x02 \x01(\bR\x06forNew\x12\x14\n" +
 	"\x05actor\x18\x03 \x01(\tR\x05actor\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"I\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12#\n" +
+	"\rnothing_known\x18\x05 \x01(\bR\fnothingKnown\x12!\n" +
+	"\fleases_ended\x18\x06 \x01(\bR\vleasesEnded\"I\n" +
 	"\x14LiftRecoveryResponse\x121\n" +
 	"\tnamespace\x18\x01 \x01(\v2\x13.idemd.v1.NamespaceR\tnamespace\"\x8a\x02\n" +
 	"\x14ImportOutcomeRequest\x12\x1f\n" +

@@ -46,6 +46,10 @@ const (
 	ErrorReason_ERROR_REASON_NOT_LAPSED ErrorReason = 12
 	// ForceRelease was asked for a key that no attempt holds.
 	ErrorReason_ERROR_REASON_NOT_HELD ErrorReason = 13
+	// LiftRecovery was asked where no recovery floor stands.
+	ErrorReason_ERROR_REASON_NO_FLOOR ErrorReason = 30
+	// LiftRecovery was asked without what the operator has to confirm.
+	ErrorReason_ERROR_REASON_NOT_CONFIRMED ErrorReason = 31
 	// From the interceptor: it was carried out, but the answer was not stored or cannot be
 	// read. Never do it again.
 	ErrorReason_ERROR_REASON_OUTCOME_OMITTED ErrorReason = 26
@@ -94,6 +98,8 @@ var (
 		11: "ERROR_REASON_KEY_UNRESOLVED",
 		12: "ERROR_REASON_NOT_LAPSED",
 		13: "ERROR_REASON_NOT_HELD",
+		30: "ERROR_REASON_NO_FLOOR",
+		31: "ERROR_REASON_NOT_CONFIRMED",
 		26: "ERROR_REASON_OUTCOME_OMITTED",
 		14: "ERROR_REASON_STALE_FENCE",
 		15: "ERROR_REASON_STALE_ATTEMPT",
@@ -126,6 +132,8 @@ var (
 		"ERROR_REASON_KEY_UNRESOLVED":       11,
 		"ERROR_REASON_NOT_LAPSED":           12,
 		"ERROR_REASON_NOT_HELD":             13,
+		"ERROR_REASON_NO_FLOOR":             30,
+		"ERROR_REASON_NOT_CONFIRMED":        31,
 		"ERROR_REASON_OUTCOME_OMITTED":      26,
 		"ERROR_REASON_STALE_FENCE":          14,
 		"ERROR_REASON_STALE_ATTEMPT":        15,
@@ -176,7 +184,7 @@ var File_idemd_v1_errors_proto protoreflect.FileDescriptor
 
 const file_idemd_v1_errors_proto_rawDesc = "" +
 	"\n" +
-	"\x15idemd/v1/errors.proto\x12\bidemd.v1*\xe1\a\n" +
+	"\x15idemd/v1/errors.proto\x12\bidemd.v1*\x9c\b\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12!\n" +
 	"\x1dERROR_REASON_INVALID_ARGUMENT\x10\x01\x12\x1d\n" +
@@ -192,7 +200,9 @@ const file_idemd_v1_errors_proto_rawDesc = "" +
 	"\x12\x1f\n" +
 	"\x1bERROR_REASON_KEY_UNRESOLVED\x10\v\x12\x1b\n" +
 	"\x17ERROR_REASON_NOT_LAPSED\x10\f\x12\x19\n" +
-	"\x15ERROR_REASON_NOT_HELD\x10\r\x12 \n" +
+	"\x15ERROR_REASON_NOT_HELD\x10\r\x12\x19\n" +
+	"\x15ERROR_REASON_NO_FLOOR\x10\x1e\x12\x1e\n" +
+	"\x1aERROR_REASON_NOT_CONFIRMED\x10\x1f\x12 \n" +
 	"\x1cERROR_REASON_OUTCOME_OMITTED\x10\x1a\x12\x1c\n" +
 	"\x18ERROR_REASON_STALE_FENCE\x10\x0e\x12\x1e\n" +
 	"\x1aERROR_REASON_STALE_ATTEMPT\x10\x0f\x12\x1e\n" +
