@@ -1575,7 +1575,8 @@ type MoveNamespaceRequest struct {
 	// The region that is to be the home of all its keys.
 	ToRegion string `protobuf:"bytes,2,opt,name=to_region,json=toRegion,proto3" json:"to_region,omitempty"`
 	// Give up a move that has not reached its new home, and serve as before. Regions that cannot
-	// be reached hear of it later. Where no move is under way: INVALID_ARGUMENT.
+	// be reached hear of it later, but the store that decides is needed: HOME_UNREACHABLE without it.
+	// Where no move is under way: INVALID_ARGUMENT.
 	Abandon bool `protobuf:"varint,3,opt,name=abandon,proto3" json:"abandon,omitempty"`
 	// How long to wait for attempts that hold a lease, which may be renewed meanwhile. Then
 	// no lease is renewed any more, and they run out. Absent: 1 min.
