@@ -47,9 +47,9 @@ func (s *Store) backup(ctx context.Context, dir string) (time.Time, error) {
 	if err := s.checkRoom(); err != nil {
 		return time.Time{}, err
 	}
-	at, err := s.checkpoint(ctx)
+	at, wall, err := s.checkpoint(ctx)
 	if err == nil {
-		err = s.makeBackup(ctx, dir, at)
+		err = s.makeBackup(ctx, dir, at, wall)
 	}
 	_ = s.opts.FS.RemoveAll(s.path(dirStaging)) // Open does it again
 	if err != nil {
@@ -85,22 +85,21 @@ func Inside(dir, path string) bool {
 }
 
 // checkpoint copies the database to the staging directory between two commits, and returns
-// the newest that is in it, at the time of the backup.
-func (s *Store) checkpoint(ctx context.Context) (commitTime, error) {
+// the newest that is in it, at the time of the backup, and what the machine's clock showed then.
+func (s *Store) checkpoint(ctx context.Context) (at commitTime, wall time.Time, err error) {
 	if err := s.opts.FS.RemoveAll(s.path(dirStaging)); err != nil {
-		return commitTime{}, err
+		return commitTime{}, time.Time{}, err
 	}
 	if err := s.db.Flush(); err != nil { // so that the logs are short
-		return commitTime{}, err
+		return commitTime{}, time.Time{}, err
 	}
-	var at commitTime
-	err := s.do(ctx, classSettle, onNamespaces, 0, func(t *turn) error {
+	err = s.do(ctx, classSettle, onNamespaces, 0, func(t *turn) error {
 		// Pebble copies logs byte by byte while they may be written to: here nobody does, as
 		// this is the loop, and no commit is on its way.
-		at = commitTime{seq: t.l.newest.seq, now: t.now}
+		at, wall = commitTime{seq: t.l.newest.seq, now: t.now}, s.clock.wallAt(t.now)
 		return s.stage()
 	})
-	return at, err
+	return at, wall, err
 }
 
 // stage makes the checkpoint. Pebble panics with the error if it cannot sync the directory; it
@@ -120,11 +119,11 @@ func (s *Store) stage() (err error) {
 }
 
 // makeBackup makes the directory of a backup, or leaves nothing of it.
-func (s *Store) makeBackup(ctx context.Context, dir string, at commitTime) error {
+func (s *Store) makeBackup(ctx context.Context, dir string, at commitTime, wall time.Time) error {
 	if err := makeDir(s.opts.FS, dir); err != nil {
 		return err // what is there, such as a link that leads nowhere, is somebody else's
 	}
-	err := s.fillBackup(ctx, dir, at)
+	err := s.fillBackup(ctx, dir, at, wall)
 	if err != nil {
 		_ = s.opts.FS.RemoveAll(dir)
 	}
@@ -132,7 +131,7 @@ func (s *Store) makeBackup(ctx context.Context, dir string, at commitTime) error
 }
 
 // fillBackup fills the directory of a backup out of the checkpoint.
-func (s *Store) fillBackup(ctx context.Context, dir string, at commitTime) error {
+func (s *Store) fillBackup(ctx context.Context, dir string, at commitTime, wall time.Time) error {
 	files := s.opts.FS
 	path := func(name string) string { return files.PathJoin(dir, name) }
 	if err := writeFileSynced(files, path(fileUnfinished), nil); err != nil {
@@ -148,7 +147,7 @@ func (s *Store) fillBackup(ctx context.Context, dir string, at commitTime) error
 		return err
 	}
 	id := s.id
-	id.backup = at.now
+	id.backup, id.wall = at.now, wall
 	return errors.Join(putIdentity(files, dir, id), files.Remove(path(fileUnfinished)), syncDir(files, dir))
 }
 

@@ -54,6 +54,13 @@ func (c *clock) glance() time.Time {
 // Wall is the wall clock.
 func (c *clock) Wall() time.Time { return c.steady.Wall() }
 
+// wallAt is what the wall clock showed at an instant of the store's clock that has just been. It is
+// never later than that, so that the store is not taken to be less ahead than it is.
+func (c *clock) wallAt(instant time.Time) time.Time {
+	wall := c.Wall()
+	return instant.Add(wall.Sub(c.glance()))
+}
+
 // compare tells how far the wall clock is ahead of now, and logs when that becomes or stops
 // being more than is tolerated.
 func (c *clock) compare(now time.Time) {

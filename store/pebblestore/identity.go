@@ -25,6 +25,21 @@ type identity struct {
 	// backup, if set, says that the directory is a backup of that time, not yet restored. It
 	// stands here and not in a file of its own, which somebody might not copy.
 	backup time.Time
+	// wall is what the machine's clock showed then. A store that was ahead of it has given out
+	// fences, and taken what is new, by a time that no machine's clock shows yet.
+	wall time.Time
+}
+
+// ahead is how far the store's clock was ahead of the machine's when the backup was made.
+func (i identity) ahead() time.Duration { return max(0, i.backup.Sub(i.wall)) }
+
+// complete is up to when a backup knows every key, by both clocks: whoever looks up what came since
+// does not know of the store's.
+func (i identity) complete() time.Time {
+	if i.wall.Before(i.backup) {
+		return i.wall
+	}
+	return i.backup
 }
 
 func newIdentity() identity {
@@ -34,11 +49,11 @@ func newIdentity() identity {
 const identityTitle = "idemd embedded store"
 
 // encode returns four lines: title, version, id, CRC-32C of the lines before; and before the
-// last one, of a backup, its time. Later versions may add lines between.
+// last one, of a backup, its time and the machine's. Later versions may add lines between.
 func (i identity) encode() []byte {
 	text := fmt.Appendf(nil, "%s\nformat %d\nid %s\n", identityTitle, i.version, i.id)
 	if !i.backup.IsZero() {
-		text = fmt.Appendf(text, "backup %s\n", rfc3339(i.backup))
+		text = fmt.Appendf(text, "backup %s\nwall %s\n", rfc3339(i.backup), rfc3339(i.wall))
 	}
 	return fmt.Appendf(text, "crc %08x\n", crc32.Checksum(text, castagnoli))
 }
@@ -58,10 +73,13 @@ func decodeIdentity(text []byte) (identity, error) {
 	}
 	id := identity{version: version, id: string(bytes.TrimPrefix(lines[2], []byte("id ")))}
 	for _, line := range lines[3:] {
-		if at, found := bytes.CutPrefix(line, []byte("backup ")); found {
-			if id.backup, err = time.Parse(time.RFC3339Nano, string(at)); err != nil {
-				return identity{}, fmt.Errorf("file %s: %w: %w", fileFormat, errDamagedValue, err)
-			}
+		name, text, _ := bytes.Cut(line, []byte(" "))
+		at := map[string]*time.Time{"backup": &id.backup, "wall": &id.wall}[string(name)]
+		if at == nil {
+			continue
+		}
+		if *at, err = time.Parse(time.RFC3339Nano, string(text)); err != nil {
+			return identity{}, fmt.Errorf("file %s: %w: %w", fileFormat, errDamagedValue, err)
 		}
 	}
 	return id, nil

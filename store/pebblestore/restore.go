@@ -11,7 +11,8 @@ import (
 	"github.com/idemd/idemd/store"
 )
 
-// clockBehind is how far the wall clock may be behind the time of a backup that is restored.
+// clockBehind is how far the machine's clock may be behind that of the machine on which a backup
+// was made when it is restored.
 const clockBehind = time.Minute
 
 // BackupTime returns the time of the backup that the directory is, or zero if it is none. It
@@ -41,9 +42,11 @@ func (o *opener) checkRestored() error {
 			ErrBackup, rfc3339(at), rfc3339(at))
 	case !o.opts.RestoredFrom.IsZero() && !o.opts.RestoredFrom.Equal(at):
 		return fmt.Errorf("%w: it is of %s, and not of %s; is it the one that was meant?", ErrBackup, rfc3339(at), rfc3339(o.opts.RestoredFrom))
-	case o.opts.Source.Wall().Before(at.Add(-clockBehind)):
-		return fmt.Errorf("%w: the clock of this machine, %s, is behind the time of the backup, %s; set it first, because fences and the recovery floor come from it",
-			ErrBackup, rfc3339(o.opts.Source.Wall()), rfc3339(at))
+	case o.id.wall.IsZero():
+		return fmt.Errorf("%w that does not say how far the store's clock was ahead of the machine's; fences and the recovery floor would be too low: restore it with the idemd that made it", ErrBackup)
+	case o.opts.Source.Wall().Before(o.id.wall.Add(-clockBehind)):
+		return fmt.Errorf("%w: the clock of this machine, %s, is behind the time of the backup, which was %s by the clock of its machine; set it first, because fences and the recovery floor come from it",
+			ErrBackup, rfc3339(o.opts.Source.Wall()), rfc3339(o.id.wall))
 	}
 	return nil
 }
@@ -54,7 +57,7 @@ func rfc3339(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 // been forgotten. The directory is a backup until that is on disk, so that a crash on the
 // way leaves one that is refused, or in which this is done again.
 func (o *opener) recover(l *loop, m *mark) error {
-	now := resumeClock(o.opts, l.newest).Now()
+	now := o.clockAtLoss(l.newest)
 	b := o.db.NewBatch()
 	if err := o.raiseFloors(b, l, now); err != nil {
 		return err
@@ -74,14 +77,25 @@ func (o *opener) recover(l *loop, m *mark) error {
 	}
 	o.opts.Logger.Warn("restored from a backup: keys that may have been forgotten are refused until an operator settles them",
 		"backup", o.id.backup, "recovery_floor", now)
-	o.id.backup = time.Time{}
+	o.id.backup, o.id.wall = time.Time{}, time.Time{}
 	return putIdentity(o.fs, o.dir, o.id)
+}
+
+// clockAtLoss is at least what the store's clock showed when the store was lost, which is not later
+// than now. It was no further ahead of the machine's than at the backup, as it only ever nears that,
+// unless that was put back in between. From here the clock goes on.
+func (o *opener) clockAtLoss(newest commitTime) time.Time {
+	now := resumeClock(o.opts, newest).Now()
+	if ahead := o.opts.Source.Wall().Add(o.id.ahead()).UTC().Round(0).Truncate(time.Microsecond); ahead.After(now) {
+		return ahead
+	}
+	return now
 }
 
 // raiseFloors sets the recovery floor of every namespace.
 func (o *opener) raiseFloors(b *pebble.Batch, l *loop, now time.Time) error {
 	var errs []error
-	req := store.BeginRecoveryRequest{CompleteUntil: o.id.backup, Actor: "idemd", Reason: "first start on a restored backup"}
+	req := store.BeginRecoveryRequest{CompleteUntil: o.id.complete(), Actor: "idemd", Reason: "first start on a restored backup"}
 	for name, ns := range l.namespaces {
 		next := ns.BeginRecovery(req, now)
 		l.namespaces[name] = &next
