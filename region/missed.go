@@ -2,6 +2,7 @@ package region
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -27,20 +28,20 @@ func (r *Region) learnPlacement(ctx context.Context, namespace string, p store.P
 }
 
 // missedMove reports whether the placement makes the region a home of keys that no move has brought
-// into its store. One that has joined takes part in every move to it, so it has been sealed before;
-// one that has not takes part in none.
+// into its store. One that has joined takes part in every move to it: it was sealed just before the
+// placement. One that has not takes part in none.
 func (r *Region) missedMove(own store.Namespace, p store.Placement) bool {
-	if p.Epoch <= max(own.Placement.Epoch, 1) || !r.isHome(p.Rule) { // the first epoch brings no keys
+	old := own.Placement
+	if p.Epoch <= max(old.Epoch, 1) || !r.isHome(p.Rule) { // the first epoch brings no keys; see createHere
 		return false
 	}
-	switch old := own.Placement; {
+	switch {
 	case !r.member().Joined:
 		return true
 	case old.Epoch == 0: // just created: it is known by its floor if it may have been here before
 		return !own.RecoveryFloor.IsZero()
-	default: // the same rule comes back when a move is given up
-		return old.Move.Phase == 0 && old.Rule != p.Rule
 	}
+	return old.Move.Phase != store.MoveSealed || p.Revision != old.Revision+1
 }
 
 // isHome reports whether the rule gives keys to this region.
@@ -59,13 +60,52 @@ func (r *Region) noteMissed(ctx context.Context, own store.Namespace, p store.Pl
 	if !r.missedMove(own, p) {
 		return nil
 	}
-	_, err := r.config.Store.BeginRecovery(ctx, store.BeginRecoveryRequest{
-		Namespace: own.Name, CompleteUntil: store.KnowsNothing, Actor: "idemd",
-		Reason: fmt.Sprintf("its keys were moved here (%s, epoch %d) after what this store knows (epoch %d)", p.Rule, p.Epoch, own.Placement.Epoch),
-	})
+	return r.knowsNothing(ctx, own, "its keys were moved here (%s, epoch %d) after what this store knows (epoch %d)", p.Rule, p.Epoch, own.Placement.Epoch)
+}
+
+// createHere creates a namespace in this region's store; its placement is the one that other regions
+// know. It gets one once all regions have the namespace: so a store that lacks one that lives in its region
+// has lost it, and knows nothing of its keys, whatever floor has been lifted since. The floor stands from
+// the first on.
+func (r *Region) createHere(ctx context.Context, local store.Backend, ns store.Namespace) (store.Namespace, error) {
+	_, err := r.config.Store.GetNamespace(ctx, ns.Name)
+	isNew := errors.Is(err, store.ErrNamespaceUnknown)
+	if err != nil && !isNew {
+		return store.Namespace{}, err
+	}
+	lost := isNew && ns.Placement.Epoch > 0 && r.isHome(ns.Placement.Rule)
+	if lost {
+		page, err := r.config.Store.ListRecords(ctx, store.ListRequest{Namespace: store.DefaultNamespace, PageSize: 1})
+		if err != nil {
+			return store.Namespace{}, err
+		}
+		if page.Now.After(ns.RecoveryFloor) {
+			ns.RecoveryFloor = page.Now
+		}
+	}
+	created, err := local.CreateNamespace(ctx, ns)
+	if err != nil {
+		return store.Namespace{}, err
+	}
+	if isNew {
+		r.noteRecords(ns.Name, false)
+	}
+	if !lost {
+		return created, nil
+	}
+	if err := r.knowsNothing(ctx, ns, "it lived here (epoch %d), and the store had lost it", ns.Placement.Epoch); err != nil {
+		return store.Namespace{}, err
+	}
+	return r.config.Store.GetNamespace(ctx, ns.Name)
+}
+
+// knowsNothing has the store note that it knows nothing of the keys of a namespace.
+func (r *Region) knowsNothing(ctx context.Context, ns store.Namespace, reason string, args ...any) error {
+	reason = fmt.Sprintf(reason, args...)
+	_, err := r.config.Store.BeginRecovery(ctx, store.BeginRecoveryRequest{Namespace: ns.Name, CompleteUntil: store.KnowsNothing, Actor: "idemd", Reason: reason})
 	if err == nil {
-		r.logger.Warn("keys were moved here of which the store knows nothing: those that may have been used are refused until an operator settles them",
-			"namespace", own.Name, "epoch", p.Epoch, "known_epoch", own.Placement.Epoch)
+		r.logger.Warn("keys live here of which the store knows nothing: those that may have been used are refused until an operator settles them",
+			"namespace", ns.Name, "reason", reason)
 	}
 	return err
 }

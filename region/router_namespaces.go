@@ -42,17 +42,13 @@ func (r *Router) CreateNamespace(ctx context.Context, ns store.Namespace) (store
 	if err := r.region.mayCreate(ctx, ns); err != nil {
 		return store.Namespace{}, err
 	}
-	_, err := r.region.config.Store.GetNamespace(ctx, ns.Name)
-	isNew := errors.Is(err, store.ErrNamespaceUnknown)
-	ns.PastRetentions = r.region.pastRetentions(ns.Name)
-	created, err := r.local.CreateNamespace(ctx, ns)
+	ns.PastRetentions, ns.Placement = r.region.pastRetentions(ns.Name), r.region.placedElsewhere(ns.Name)
+	created, err := r.region.createHere(ctx, r.local, ns)
 	if err != nil {
 		return store.Namespace{}, err
 	}
-	if isNew {
-		r.region.noteRecords(ns.Name, false)
-	}
 	theirs := created
+	theirs.Placement = newer(created.Placement, ns.Placement)
 	theirs.RecoveryFloor = ns.RecoveryFloor // of this region's own only if it was asked for
 	err = r.region.everywhere(ctx, func(p *peer, l *link) error { return p.put(ctx, l, theirs, false) })
 	if err != nil {

@@ -148,14 +148,8 @@ func (s *service) PutNamespace(ctx context.Context, m *pb.PutNamespaceRequest) (
 	return &pb.PutNamespaceResponse{Namespace: storepb.NamespaceToProto(ns)}, nil
 }
 
-// create creates a namespace, which has no records then.
 func (s *service) create(ctx context.Context, ns store.Namespace) (store.Namespace, error) {
-	_, err := s.region.config.Store.GetNamespace(ctx, ns.Name)
-	created, failed := s.local.CreateNamespace(ctx, ns)
-	if failed == nil && unknown(err) {
-		s.region.noteRecords(ns.Name, false)
-	}
-	return created, failed
+	return s.region.createHere(ctx, s.local, ns)
 }
 
 func (s *service) authorize(ctx context.Context, caller, method, namespace string) error {

@@ -40,6 +40,21 @@ func (r *Region) pastRetentions(name string) (past []store.PastRetention) {
 	return past
 }
 
+// placedElsewhere is where the namespace lives as far as the other regions have said.
+func (r *Region) placedElsewhere(name string) (p store.Placement) {
+	for other := range r.others() {
+		p = newer(p, other.said(name).ns.Placement)
+	}
+	return p
+}
+
+func newer(a, b store.Placement) store.Placement {
+	if b.Revision > a.Revision {
+		return b
+	}
+	return a
+}
+
 // mayCreate refuses a namespace that a region has with other settings.
 func (r *Region) mayCreate(ctx context.Context, ns store.Namespace) error {
 	ns = ns.WithDefaults()
