@@ -110,6 +110,9 @@ type Namespace struct {
 	PastRetentions []PastRetention
 	// Placement says where the keys live. It is changed by PlaceNamespace alone.
 	Placement Placement
+	// SharedBy, which a store says and nobody sets, are the regions that have the namespace in common, with
+	// its floors, where one database has several regions. Empty: it is one region's.
+	SharedBy []string
 }
 
 // PastRetention is a retention that was in force until some instant.
@@ -166,7 +169,7 @@ func (n Namespace) Replace(old Namespace, now time.Time) (Namespace, error) {
 	if n.Tier != 0 && n.Tier != old.Tier {
 		return Namespace{}, invalid("the tier of namespace %q is fixed; create another namespace", old.Name)
 	}
-	n.Tier, n.CreatedAt, n.UpdatedAt, n.Placement = old.Tier, old.CreatedAt, now, old.Placement
+	n.Tier, n.CreatedAt, n.UpdatedAt, n.Placement, n.SharedBy = old.Tier, old.CreatedAt, now, old.Placement, old.SharedBy
 	n.RecoveryFloor, n.FloorForNew, n.Recovery = later(old.RecoveryFloor, n.RecoveryFloor), old.FloorForNew, old.Recovery
 	n = n.WithDefaults()
 	n.PastRetentions = recentPast(old.PastRetentions, now)
@@ -184,7 +187,7 @@ func (n Namespace) SameSettings(m Namespace) bool {
 	}
 	for _, ns := range [...]*Namespace{&n, &m} {
 		ns.CreatedAt, ns.UpdatedAt, ns.PastRetentions, ns.Placement = time.Time{}, time.Time{}, nil, Placement{}
-		ns.RecoveryFloor, ns.FloorForNew, ns.Recovery = time.Time{}, time.Time{}, nil
+		ns.RecoveryFloor, ns.FloorForNew, ns.Recovery, ns.SharedBy = time.Time{}, time.Time{}, nil, nil
 	}
 	return reflect.DeepEqual(n, m)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -57,10 +58,10 @@ type LiftRecoveryRequest struct {
 	// What the operator has understood; it is wanted only where it matters. NothingKnown: nothing
 	// is known from before the floor, and all is settled that retention covers. LeasesEnded: it is
 	// less than MaxLease since the floor, and nobody acts any more by a lease from before it, which
-	// the store may have forgotten.
-	NothingKnown, LeasesEnded bool
-	Actor                     string
-	Reason                    string // 1 to 1024 bytes
+	// the store may have forgotten. AllRegions: it is also lifted in the other regions that have the namespace in common.
+	NothingKnown, LeasesEnded, AllRegions bool
+	Actor                                 string
+	Reason                                string // 1 to 1024 bytes
 }
 
 // ImportRequest says what became of a key, of which the store knows nothing.
@@ -171,6 +172,10 @@ func (n *Namespace) liftedBy(req LiftRecoveryRequest) error {
 
 // checkLift refuses to lift a floor if it is not confirmed what that may lead to.
 func (n *Namespace) checkLift(req LiftRecoveryRequest, floor time.Time) error {
+	if len(n.SharedBy) > 1 && !req.AllRegions {
+		return Refuse(ErrNotConfirmed, fmt.Sprintf("%s are in one database and have one floor %s; if what each of them may have forgotten is settled, say so (idemd recovery lift --all-regions); nothing was done",
+			RegionsText(n.SharedBy), req.whose()))
+	}
 	if n.begunAsEmpty(req.ForNew) && !req.NothingKnown {
 		retention := n.Retention
 		if req.ForNew {
@@ -181,6 +186,17 @@ func (n *Namespace) checkLift(req LiftRecoveryRequest, floor time.Time) error {
 			req.whose(), floor.UTC().Format(time.RFC3339Nano), retention))
 	}
 	return nil
+}
+
+// RegionsText names regions.
+func RegionsText(regions []string) string {
+	switch len(regions) {
+	case 0:
+		return "no region"
+	case 1:
+		return "region " + regions[0]
+	}
+	return "regions " + strings.Join(regions, ", ")
 }
 
 // whose says which floor it is about.
@@ -207,7 +223,7 @@ func (n *Namespace) Recovering() (RecoveryStep, bool) {
 func (n Namespace) Create(def *Namespace, now time.Time) Namespace {
 	n.CreatedAt, n.UpdatedAt, n.Placement = now, now, Placement{}
 	n.PastRetentions = joinPast(nil, recentPast(n.PastRetentions, now))
-	n.FloorForNew, n.Recovery = time.Time{}, nil
+	n.FloorForNew, n.Recovery, n.SharedBy = time.Time{}, nil, nil
 	if def == nil || def.FloorForNew.IsZero() || now.Sub(def.FloorForNew) > maxFloorAge {
 		return n
 	}

@@ -150,6 +150,8 @@ func (f *databaseFlags) explain(err error) error {
 	case errors.Is(err, sqlstore.ErrSchemaOlder):
 		reason += " with the same --store, then start this again"
 	case errors.Is(err, sqlstore.ErrRights): // says what to run
+	case errors.Is(err, sqlstore.ErrNoSuchRegion):
+		advice = "name one of these with --region or IDEMD_REGION; a recovery is of all of them"
 	case errors.As(err, &answered):
 		reason, advice = answered.Message, adviceFor(answered.Code)
 	case errors.As(err, &lookedUp):

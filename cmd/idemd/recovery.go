@@ -56,11 +56,11 @@ func (c *recoveryBeginCmd) Run(s *session) error {
 		if err := c.check(); err != nil {
 			return err
 		}
-		db, err := c.openStore(s.ctx, sqlstore.Options{})
+		db, err := c.openStore(s.ctx, sqlstore.Options{MustExist: true})
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(s.stderr, "idemd: beginning it in the database %s, region %s\n", c.place(), c.Region)
+		fmt.Fprintf(s.stderr, "idemd: beginning it in the whole database %s\n", c.place())
 		return errors.Join(c.begin(s, db, req), db.Close())
 	}
 	return c.callFor(s, beginTime, sendAgain, func(ctx context.Context, conn *grpc.ClientConn) error {
@@ -91,7 +91,7 @@ func (c *recoveryBeginCmd) begin(s *session, db store.Recovery, req store.BeginR
 
 func (c *recoveryBeginCmd) print(s *session, region string, resp *idemdv1.BeginRecoveryResponse) error {
 	return c.show(s, resp, func(p *page) {
-		regionLine(p, region)
+		regionLines(p, region, resp.GetNamespaces()...)
 		for _, ns := range resp.GetNamespaces() {
 			recoveryText(p, ns)
 		}
@@ -111,7 +111,7 @@ func (c *recoveryStatusCmd) Run(s *session) error {
 		}
 		region := regionAsked(ctx, conn)
 		return c.show(s, resp, func(p *page) {
-			regionLine(p, region)
+			regionLines(p, region, resp.GetNamespaces()...)
 			for _, ns := range resp.GetNamespaces() {
 				recoveryText(p, ns)
 			}
@@ -128,10 +128,20 @@ func regionAsked(ctx context.Context, conn *grpc.ClientConn) string {
 	return resp.GetRegion()
 }
 
-// regionLine says whose recovery is shown, where there are several stores.
-func regionLine(p *page, region string) {
-	if region != "" {
+// regionLines say whose recovery is shown, where there are several regions.
+func regionLines(p *page, region string, list ...*idemdv1.Namespace) {
+	var shared []string
+	for _, ns := range list {
+		shared = ns.GetSharedBy() // of all the same
+	}
+	switch {
+	case len(shared) > 0 && region != "":
+		p.line("region %s, whose server was asked", region)
+	case region != "":
 		p.line("region %s, whose server was asked; the others have floors of their own", region)
+	}
+	if len(shared) > 0 {
+		p.line("%s are in one database: a recovery and its floors are of all of them", store.RegionsText(shared))
 	}
 }
 
@@ -174,6 +184,7 @@ type recoveryLiftCmd struct {
 	auditFlags
 	NothingKnown bool   `env:"-" help:"Confirm that all is settled, where nothing is known from before the floor."`
 	LeasesEnded  bool   `env:"-" help:"Confirm that nobody acts by a lease from before the floor any more, if it is less than 15 minutes since then."`
+	AllRegions   bool   `env:"-" help:"Confirm that it is lifted in all regions of a database that has several."`
 	Namespace    string `env:"-" xor:"whose" required:"" help:"Namespace."`
 	ForNew       bool   `env:"-" xor:"whose" required:"" help:"Lift the floor that namespaces created from now on begin with."`
 }
@@ -184,13 +195,13 @@ func (c *recoveryLiftCmd) Run(s *session) error {
 	err := c.callFor(s, 0, sendAgain, func(ctx context.Context, conn *grpc.ClientConn) error {
 		region = regionAsked(ctx, conn)
 		resp, err := idemdv1.NewAdminServiceClient(conn).LiftRecovery(ctx, storepb.LiftRecoveryRequestToProto(store.LiftRecoveryRequest{
-			Namespace: c.Namespace, ForNew: c.ForNew, NothingKnown: c.NothingKnown, LeasesEnded: c.LeasesEnded, Actor: c.Actor, Reason: c.Reason,
+			Namespace: c.Namespace, ForNew: c.ForNew, NothingKnown: c.NothingKnown, LeasesEnded: c.LeasesEnded, AllRegions: c.AllRegions, Actor: c.Actor, Reason: c.Reason,
 		}))
 		if err != nil {
 			return err
 		}
 		return c.show(s, resp, func(p *page) {
-			regionLine(p, region)
+			regionLines(p, region, resp.GetNamespace())
 			recoveryText(p, resp.GetNamespace())
 		})
 	})

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/sqlstore/pgtest"
 )
 
 // A recovery that is begun in a database while two servers grant in it is in force in both when the
@@ -70,4 +72,42 @@ func TestRecoveryBeginsUnderServers(t *testing.T) {
 	for n := range 2 {
 		t.Logf("server %d granted %d before, and refused %d", n, granted[n].Load(), refused[n].Load())
 	}
+}
+
+// Of a database with several regions a recovery is one of all of them, which is said; it is begun in
+// the name of one of them, and a floor is lifted by who has said that it is everybody's.
+func TestRecoveryOfADatabaseOfRegions(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a recovery is in force after 20 seconds: 'make test' runs it")
+	}
+	dsn := pgtest.Shared(t).NewDatabase(t)
+	for _, name := range []string{"eu", "us"} {
+		run(t, "migrate", "up", "--store="+dsn, "--region="+name).ok(t)
+	}
+	start := regions(t)
+	eu, us := serveRegions(t, func(name string, _ ...string) *served { return start(name, "--store="+dsn) })
+	const all = "regions eu, us are in one database: a recovery and its floors are of all of them"
+	if got := us.run(t, "recovery", "status").ok(t); !strings.HasPrefix(got, "region us, whose server was asked\n"+all+"\n") {
+		t.Errorf("status: %s", got)
+	}
+	eu.stop()
+	us.stop()
+
+	begin := []string{"recovery", "begin", "--store=" + dsn, "--from=2026-01-31T15:04:05Z", "--reason=restored"}
+	run(t, begin...).fails(t, exitFailed, `no table of region "local", and none was made; it has the keys of regions eu, us; name one of these with --region or IDEMD_REGION`)
+	if got := run(t, append(begin, "--region=eu")...); got.code != exitOK || !strings.HasPrefix(got.stdout, all+"\n") {
+		t.Errorf("begin: %+v", got)
+	}
+	eu, us = start("eu", "--store="+dsn), start("us", "--store="+dsn)
+	lift := []string{"recovery", "lift", "--namespace=default", "--reason=settled", "--leases-ended"}
+	until(t, func() bool { // eu has joined
+		got := eu.run(t, lift...)
+		return strings.Contains(got.stderr, "NOT_CONFIRMED: not confirmed: regions eu, us are in one database and have one floor for namespace default")
+	})
+	if got := eu.run(t, append(lift, "--all-regions")...).ok(t); !strings.HasPrefix(got, "region eu, whose server was asked\n"+all+"\n") {
+		t.Errorf("lift: %s", got)
+	}
+	until(t, func() bool {
+		return strings.Contains(us.run(t, "recovery", "status").ok(t), "recovery floor      none")
+	})
 }

@@ -122,6 +122,7 @@ func (c *catalog) refresh(ctx context.Context) error {
 const (
 	aClock = iota
 	aBucket
+	aRegion
 	aNamespace
 )
 
@@ -131,7 +132,8 @@ func (t texts) catalogQuery() string {
   coalesce((SELECT max(compatible) FROM idem_schema), 0)::int8, ''::text, ''::bytea
 UNION ALL SELECT %[2]d::int4, tier::int8, start_us, 0::int8, '', ''::bytea FROM idem_buckets WHERE region = $1 AND state = %[5]d
 UNION ALL SELECT %[3]d::int4, 0::int8, 0::int8, 0::int8, name, settings FROM idem_namespaces
-ORDER BY 1, 2, 3`, aClock, aBucket, aNamespace, us(t.clock.Now), bucketOpen)
+UNION ALL SELECT %[6]d::int4, 0::int8, 0::int8, 0::int8, region, ''::bytea FROM idem_members
+ORDER BY 1, 2, 3`, aClock, aBucket, aNamespace, us(t.clock.Now), bucketOpen, aRegion)
 }
 
 func (c *catalog) read(ctx context.Context) error {
@@ -152,6 +154,7 @@ func (c *catalog) read(ctx context.Context) error {
 		x, y, z  int64
 		name     string
 		settings []byte
+		regions  []string
 	)
 	_, err = pgx.ForEachRow(rows, []any{&kind, &x, &y, &z, &name, &settings}, func() error {
 		switch kind {
@@ -164,6 +167,9 @@ func (c *catalog) read(ctx context.Context) error {
 		case aBucket:
 			snap.buckets[store.Tier(x)] = append(snap.buckets[store.Tier(x)], bucketID{tier: store.Tier(x), start: y})
 			return nil
+		case aRegion:
+			regions = append(regions, name)
+			return nil
 		default:
 			c.readNamespace(snap, name, settings)
 			return nil
@@ -171,6 +177,9 @@ func (c *catalog) read(ctx context.Context) error {
 	})
 	if err != nil {
 		return err
+	}
+	for _, ns := range snap.namespaces {
+		ns.SharedBy = sharers(regions)
 	}
 	c.copy.Store(snap)
 	return nil

@@ -3,7 +3,9 @@ package sqlstore
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -94,4 +96,40 @@ func (k *keeper) leave(ctx context.Context, tx pgx.Tx) error {
 	}
 	m.Joined = false
 	return writeMembership(ctx, tx, k.opts.Region, m)
+}
+
+// ErrNoSuchRegion says that the database has nothing of the region that it is opened for.
+var ErrNoSuchRegion = errors.New("no such region in the database")
+
+// checkExists refuses a region that was neither served nor migrated, if it must exist.
+func (s *Store) checkExists(ctx context.Context) error {
+	if !s.opts.MustExist {
+		return nil
+	}
+	var known bool
+	var regions []string
+	err := s.pool.QueryRow(ctx, `WITH known AS (SELECT region FROM idem_members UNION SELECT region FROM idem_buckets)
+SELECT EXISTS (SELECT FROM known WHERE region = $1), coalesce((SELECT array_agg(region ORDER BY region) FROM known), '{}')`, s.opts.Region).Scan(&known, &regions)
+	switch {
+	case err != nil:
+		return fmt.Errorf("ask for the database's regions: %w", err)
+	case !known:
+		return fmt.Errorf("%w: it has no table of region %q, and none was made; it has the keys of %s", ErrNoSuchRegion, s.opts.Region, store.RegionsText(regions))
+	}
+	return nil
+}
+
+// sharedBy reads which regions have the namespaces in common: those that were served.
+func sharedBy(ctx context.Context, q rowQuerier) (regions []string, err error) {
+	err = q.QueryRow(ctx, "SELECT coalesce(array_agg(region), '{}') FROM idem_members").Scan(&regions)
+	return sharers(regions), err
+}
+
+// sharers are the regions of a database, if there are several.
+func sharers(regions []string) []string {
+	if len(regions) < 2 {
+		return nil
+	}
+	slices.Sort(regions)
+	return regions
 }

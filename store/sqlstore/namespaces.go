@@ -16,6 +16,7 @@ import (
 )
 
 func encodeNamespace(ns store.Namespace) ([]byte, error) {
+	ns.SharedBy = nil // is not kept, but read of the regions
 	b, err := proto.Marshal(storepb.NamespaceToProto(ns))
 	if err != nil {
 		return nil, fmt.Errorf("encode namespace %q: %w", ns.Name, err)
@@ -215,18 +216,23 @@ func (k *keeper) changeNamespace(ctx context.Context, name string, change func(o
 		if err != nil {
 			return err
 		}
+		shared, err := sharedBy(ctx, tx)
+		if err != nil {
+			return err
+		}
 		if len(settings) > 0 {
 			stored, err := decodeNamespace(name, settings)
 			if err != nil {
 				return unreadable(name, err)
 			}
-			old = &stored
+			stored.SharedBy, old = shared, &stored
 		}
 		if next, err = change(old, timeOf(now)); err != nil {
 			return err
 		}
 		if old == nil {
 			next = next.Create(def, timeOf(now))
+			next.SharedBy = shared
 		}
 		if settings, err = encodeNamespace(next); err != nil {
 			return err

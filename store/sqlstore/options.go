@@ -18,6 +18,9 @@ type Options struct {
 	// Region is the home region whose keys this store keeps; it is part of the names of
 	// the tables. Lower-case letters, digits and '-'. Empty: "local".
 	Region string
+	// MustExist refuses, with ErrNoSuchRegion, to open a region of which the database has nothing,
+	// before anything is made of it there.
+	MustExist bool
 	// Logger gets what an operator should see. Nil: nothing is logged.
 	Logger *slog.Logger
 	// Observer is told what happens, for metrics. Nil: nobody is.

@@ -64,6 +64,10 @@ func (k *keeper) beginRecovery(ctx context.Context, req store.BeginRecoveryReque
 		if err := req.Check(begun.Now); err != nil {
 			return err
 		}
+		shared, err := sharedBy(ctx, tx)
+		if err != nil {
+			return err
+		}
 		rows, err := tx.Query(ctx, "SELECT name, settings FROM idem_namespaces WHERE settings <> '' ORDER BY name FOR UPDATE")
 		if err != nil {
 			return err
@@ -81,6 +85,7 @@ func (k *keeper) beginRecovery(ctx context.Context, req store.BeginRecoveryReque
 				continue
 			}
 			next := ns.BeginRecovery(req, begun.Now)
+			next.SharedBy = shared
 			settings, err := encodeNamespace(next)
 			if err != nil {
 				return err

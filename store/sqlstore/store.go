@@ -77,6 +77,9 @@ func (s *Store) begin(ctx context.Context) error {
 	if err := checkSchema(ctx, s.pool); err != nil {
 		return err
 	}
+	if err := s.checkExists(ctx); err != nil {
+		return err
+	}
 	if err := s.catalog.refresh(ctx); err != nil {
 		return err
 	}

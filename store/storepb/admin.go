@@ -25,6 +25,7 @@ func NamespaceToProto(ns store.Namespace) *pb.Namespace {
 		CreatedAt:       timeToProto(ns.CreatedAt),
 		UpdatedAt:       timeToProto(ns.UpdatedAt),
 		Placement:       PlacementToProto(ns.Placement),
+		SharedBy:        ns.SharedBy,
 	}
 	for _, past := range ns.PastRetentions {
 		m.PastRetentions = append(m.PastRetentions, &pb.PastRetention{
@@ -56,6 +57,7 @@ func NamespaceFromProto(m *pb.Namespace) (store.Namespace, error) {
 		CreatedAt:       r.time("created at", m.GetCreatedAt()),
 		UpdatedAt:       r.time("updated at", m.GetUpdatedAt()),
 		Placement:       placementFromProto(&r, m.GetPlacement()),
+		SharedBy:        m.GetSharedBy(),
 	}
 	for _, past := range m.GetPastRetentions() {
 		ns.PastRetentions = append(ns.PastRetentions, store.PastRetention{

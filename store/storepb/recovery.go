@@ -55,7 +55,7 @@ func BeginRecoveryRequestFromProto(m *pb.BeginRecoveryRequest) (store.BeginRecov
 func LiftRecoveryRequestToProto(r store.LiftRecoveryRequest) *pb.LiftRecoveryRequest {
 	return &pb.LiftRecoveryRequest{
 		Namespace: r.Namespace, ForNew: r.ForNew, Actor: r.Actor, Reason: r.Reason,
-		NothingKnown: r.NothingKnown, LeasesEnded: r.LeasesEnded,
+		NothingKnown: r.NothingKnown, LeasesEnded: r.LeasesEnded, AllRegions: r.AllRegions,
 	}
 }
 
@@ -63,7 +63,7 @@ func LiftRecoveryRequestToProto(r store.LiftRecoveryRequest) *pb.LiftRecoveryReq
 func LiftRecoveryRequestFromProto(m *pb.LiftRecoveryRequest) (store.LiftRecoveryRequest, error) {
 	return store.LiftRecoveryRequest{
 		Namespace: m.GetNamespace(), ForNew: m.GetForNew(), Actor: m.GetActor(), Reason: m.GetReason(),
-		NothingKnown: m.GetNothingKnown(), LeasesEnded: m.GetLeasesEnded(),
+		NothingKnown: m.GetNothingKnown(), LeasesEnded: m.GetLeasesEnded(), AllRegions: m.GetAllRegions(),
 	}, nil
 }
 

@@ -179,6 +179,7 @@ func TestOperatorsViewRoundTrips(t *testing.T) {
 
 		PastRetentions: []store.PastRetention{{Retention: time.Minute, Until: at}},
 		Placement:      store.Placement{Epoch: 2, Revision: 5, Rule: "fixed eu", Move: store.Move{To: "us", Phase: store.MoveFlipped}},
+		SharedBy:       []string{"eu", "us"},
 	}, NamespaceToProto, NamespaceFromProto)
 	buckets := []store.Bucket{{Tier: store.TierDay, Start: at, End: at.Add(1e9), DropAfter: at.Add(2e9)}}
 	if got, err := BucketsFromProto(BucketsToProto(buckets)); err != nil || !reflect.DeepEqual(got, buckets) {

@@ -227,7 +227,10 @@ type Namespace struct {
 	// with. Set by the store.
 	FloorForNew *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=floor_for_new,json=floorForNew,proto3" json:"floor_for_new,omitempty"`
 	// What was done about the recovery floors, oldest first, the last 16. Set by the store.
-	Recovery      []*RecoveryStep `protobuf:"bytes,16,rep,name=recovery,proto3" json:"recovery,omitempty"`
+	Recovery []*RecoveryStep `protobuf:"bytes,16,rep,name=recovery,proto3" json:"recovery,omitempty"`
+	// The regions that have the namespace in common, with its recovery floors: those in one
+	// database. Absent: it is one region's. Set by the store.
+	SharedBy      []string `protobuf:"bytes,17,rep,name=shared_by,json=sharedBy,proto3" json:"shared_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -370,6 +373,13 @@ func (x *Namespace) GetFloorForNew() *timestamppb.Timestamp {
 func (x *Namespace) GetRecovery() []*RecoveryStep {
 	if x != nil {
 		return x.Recovery
+	}
+	return nil
+}
+
+func (x *Namespace) GetSharedBy() []string {
+	if x != nil {
+		return x.SharedBy
 	}
 	return nil
 }
@@ -1971,7 +1981,10 @@ type LiftRecoveryRequest struct {
 	NothingKnown bool `protobuf:"varint,5,opt,name=nothing_known,json=nothingKnown,proto3" json:"nothing_known,omitempty"`
 	// It is less than 15 minutes since the floor, and nobody acts any more by a lease from before
 	// it, which the store may have forgotten.
-	LeasesEnded   bool `protobuf:"varint,6,opt,name=leases_ended,json=leasesEnded,proto3" json:"leases_ended,omitempty"`
+	LeasesEnded bool `protobuf:"varint,6,opt,name=leases_ended,json=leasesEnded,proto3" json:"leases_ended,omitempty"`
+	// The floor is one of several regions in one database (Namespace.shared_by), and what each of
+	// them may have forgotten is settled.
+	AllRegions    bool `protobuf:"varint,7,opt,name=all_regions,json=allRegions,proto3" json:"all_regions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2044,6 +2057,13 @@ func (x *LiftRecoveryRequest) GetNothingKnown() bool {
 func (x *LiftRecoveryRequest) GetLeasesEnded() bool {
 	if x != nil {
 		return x.LeasesEnded
+	}
+	return false
+}
+
+func (x *LiftRecoveryRequest) GetAllRegions() bool {
+	if x != nil {
+		return x.AllRegions
 	}
 	return false
 }
@@ -2365,7 +2385,7 @@ var File_idemd_v1_admin_proto protoreflect.FileDescriptor
 
 const file_idemd_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x14idemd/v1/admin.proto\x12\bidemd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14idemd/v1/types.proto\"\xd7\x06\n" +
+	"\x14idemd/v1/admin.proto\x12\bidemd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14idemd/v1/types.proto\"\xf4\x06\n" +
 	"\tNamespace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\"\n" +
 	"\x04tier\x18\x02 \x01(\x0e2\x0e.idemd.v1.TierR\x04tier\x127\n" +
@@ -2386,7 +2406,8 @@ const file_idemd_v1_admin_proto_rawDesc = "" +
 	"\x0fpast_retentions\x18\r \x03(\v2\x17.idemd.v1.PastRetentionR\x0epastRetentions\x121\n" +
 	"\tplacement\x18\x0e \x01(\v2\x13.idemd.v1.PlacementR\tplacement\x12>\n" +
 	"\rfloor_for_new\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\vfloorForNew\x122\n" +
-	"\brecovery\x18\x10 \x03(\v2\x16.idemd.v1.RecoveryStepR\brecovery\"\xa2\x02\n" +
+	"\brecovery\x18\x10 \x03(\v2\x16.idemd.v1.RecoveryStepR\brecovery\x12\x1b\n" +
+	"\tshared_by\x18\x11 \x03(\tR\bsharedBy\"\xa2\x02\n" +
 	"\fRecoveryStep\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12*\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x16.idemd.v1.RecoveryKindR\x04kind\x120\n" +
@@ -2490,14 +2511,16 @@ const file_idemd_v1_admin_proto_rawDesc = "" +
 	"namespaces\x18\x01 \x03(\v2\x13.idemd.v1.NamespaceR\n" +
 	"namespaces\x12,\n" +
 	"\x03now\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x03now\x125\n" +
-	"\bin_force\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\ainForce\"\xc2\x01\n" +
+	"\bin_force\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\ainForce\"\xe3\x01\n" +
 	"\x13LiftRecoveryRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x17\n" +
 	"\afor_new\x18\x02 \x01(\bR\x06forNew\x12\x14\n" +
 	"\x05actor\x18\x03 \x01(\tR\x05actor\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12#\n" +
 	"\rnothing_known\x18\x05 \x01(\bR\fnothingKnown\x12!\n" +
-	"\fleases_ended\x18\x06 \x01(\bR\vleasesEnded\"I\n" +
+	"\fleases_ended\x18\x06 \x01(\bR\vleasesEnded\x12\x1f\n" +
+	"\vall_regions\x18\a \x01(\bR\n" +
+	"allRegions\"I\n" +
 	"\x14LiftRecoveryResponse\x121\n" +
 	"\tnamespace\x18\x01 \x01(\v2\x13.idemd.v1.NamespaceR\tnamespace\"\x8a\x02\n" +
 	"\x14ImportOutcomeRequest\x12\x1f\n" +

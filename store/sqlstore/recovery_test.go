@@ -1,0 +1,143 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/sqlstore/pgtest"
+)
+
+// A region that a database knows nothing of is refused by whom it must know, before anything is
+// made of it there.
+func TestOpenARegionThatMustExist(t *testing.T) {
+	dsn := pgtest.Shared(t).NewDatabase(t)
+	migrateUp(t, dsn, Options{Region: "eu"})
+	known := Options{MaintainEvery: -1, MustExist: true}
+	refused := func(says ...string) {
+		t.Helper()
+		known.Region = ""
+		before := namesOf(t, dsn, "local")
+		s, err := Open(t.Context(), dsn, known)
+		if err == nil {
+			closeStore(t, s)
+		}
+		if !errors.Is(err, ErrNoSuchRegion) {
+			t.Fatalf("opened: %v", err)
+		}
+		for _, part := range append(says, `"local"`) {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("it does not say %q: %v", part, err)
+			}
+		}
+		if after := namesOf(t, dsn, "local"); !slices.Equal(after, before) {
+			t.Errorf("it has made %q, there were %q", after, before)
+		}
+	}
+	refused("eu")
+	known.Region = "eu" // migrated, and never served
+	closeStore(t, open(t, dsn, known))
+	closeStore(t, open(t, dsn, Options{Region: "us", MaintainEvery: -1})) // served, and never migrated
+	known.Region = "us"
+	closeStore(t, open(t, dsn, known))
+	refused("eu, us")
+}
+
+// namesOf is what a database has of a region: tables, and rows in those that all regions have.
+func namesOf(t *testing.T, dsn, region string) []string {
+	t.Helper()
+	rows, err := dial(t, dsn).Query(t.Context(), `SELECT tablename::text FROM pg_tables WHERE tablename LIKE 'idem\_' || $1 || '\_%'
+UNION ALL SELECT 'bucket ' || start_us FROM idem_buckets WHERE region = $1
+UNION ALL SELECT 'clock' FROM idem_clock WHERE region = $1
+UNION ALL SELECT 'member' FROM idem_members WHERE region = $1 ORDER BY 1`, region)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+// A database is restored as a whole: a recovery is one of all regions in it, each namespace says of
+// which, and its floor is lifted in all of them, by who has said so.
+func TestRecoveryIsOfAllRegionsInTheDatabase(t *testing.T) {
+	dsn := pgtest.Shared(t).NewDatabase(t)
+	migrateUp(t, dsn, Options{Region: "eu"})
+	eu := open(t, dsn, Options{Region: "eu", MaintainEvery: -1})
+	defer closeStore(t, eu)
+	alone := mustGet(t, eu, store.DefaultNamespace)
+	wantEqual(t, "regions, with one", len(alone.SharedBy), 0)
+	lift := store.LiftRecoveryRequest{Namespace: store.DefaultNamespace, LeasesEnded: true, NothingKnown: true, Reason: "settled"}
+	begin := store.BeginRecoveryRequest{CompleteUntil: store.KnowsNothing, Reason: "restored"}
+	if _, err := eu.BeginRecovery(t.Context(), begin); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := eu.LiftRecovery(t.Context(), lift); err != nil {
+		t.Fatalf("of the only region: %v", err)
+	}
+
+	us := open(t, dsn, Options{Region: "us", MaintainEvery: -1})
+	defer closeStore(t, us)
+	both := []string{"eu", "us"}
+	begun, err := eu.BeginRecovery(t.Context(), begin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantEqual(t, "regions whose recovery has begun", begun.Namespaces[0].SharedBy, both)
+	created, err := us.CreateNamespace(t.Context(), store.Namespace{Name: "pay"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantEqual(t, "regions of one that is created", created.SharedBy, both)
+	created.Lease = 7e9
+	created.SharedBy = []string{"mars"} // which no caller says
+	if created, err = us.UpdateNamespace(t.Context(), created); err != nil {
+		t.Fatal(err)
+	}
+	wantEqual(t, "regions of one that is changed", created.SharedBy, both)
+	for _, s := range []*Store{eu, us} {
+		list, err := s.ListNamespaces(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, ns := range append(list, mustGet(t, s, store.DefaultNamespace)) {
+			wantEqual(t, "regions of "+ns.Name, ns.SharedBy, both)
+			wantEqual(t, "a floor stands", ns.RecoveryFloor.IsZero(), false)
+		}
+	}
+
+	for _, req := range []store.LiftRecoveryRequest{lift, {Namespace: "pay", LeasesEnded: true, NothingKnown: true, Reason: "settled"}, {ForNew: true, LeasesEnded: true, NothingKnown: true, Reason: "settled"}} {
+		what := fmt.Sprintf("lift %q", req.Namespace)
+		_, err := eu.LiftRecovery(t.Context(), req)
+		wantError(t, what, err, store.ErrNotConfirmed)
+		if !strings.Contains(err.Error(), "regions eu, us") || !strings.Contains(err.Error(), "--all-regions") {
+			t.Errorf("%s: it does not say which regions, or what to do: %v", what, err)
+		}
+		req.AllRegions = true
+		ns, err := eu.LiftRecovery(t.Context(), req)
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		wantEqual(t, what+": its regions", ns.SharedBy, both)
+	}
+	for _, name := range []string{store.DefaultNamespace, "pay"} {
+		wantEqual(t, name+" has a floor in us", mustGet(t, us, name).RecoveryFloor.IsZero(), true)
+	}
+}
+
+func mustGet(t *testing.T, s *Store, name string) store.Namespace {
+	t.Helper()
+	ns, err := s.GetNamespace(context.WithoutCancel(t.Context()), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ns
+}
