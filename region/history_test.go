@@ -142,7 +142,7 @@ func TestARestoredStoreKnowsNothingOfWhatWasMovedThere(t *testing.T) {
 		"recovery begun before it hears": func(w *world) { w.eu().beginRecovery() },
 		"and lifted too early": func(w *world) {
 			w.eu().beginRecovery()
-			if _, err := w.eu().store.LiftRecovery(w.Context(), store.LiftRecoveryRequest{Namespace: "pay", Reason: "r"}); err != nil {
+			if _, err := w.eu().store.LiftRecovery(w.Context(), store.LiftRecoveryRequest{Namespace: "pay", LeasesEnded: true, Reason: "r"}); err != nil {
 				w.Fatal(err)
 			}
 		},

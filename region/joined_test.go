@@ -299,7 +299,7 @@ func TestNoFloorIsLiftedBeforeTheStoreHasJoined(t *testing.T) {
 		if _, err := w.eu().router.BeginRecovery(t.Context(), store.BeginRecoveryRequest{CompleteUntil: storetest.Start, Reason: "restored"}); err != nil {
 			t.Fatal(err)
 		}
-		lift := store.LiftRecoveryRequest{Namespace: store.DefaultNamespace, Reason: "settled"}
+		lift := store.LiftRecoveryRequest{Namespace: store.DefaultNamespace, LeasesEnded: true, Reason: "settled"}
 		_, err := w.eu().router.LiftRecovery(t.Context(), lift)
 		refuses(t, err, store.ErrUnavailable, "is home to no keys yet")
 		w.us().start()

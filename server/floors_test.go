@@ -91,7 +91,7 @@ func TestRecoveryFloorsThatStand(t *testing.T) {
 			t.Errorf("%+v", body)
 		}
 		backend.broken.Store(false)
-		if _, err := backend.LiftRecovery(t.Context(), store.LiftRecoveryRequest{Namespace: "default", Actor: "a", Reason: "r"}); err != nil {
+		if _, err := backend.LiftRecovery(t.Context(), store.LiftRecoveryRequest{Namespace: "default", LeasesEnded: true, Actor: "a", Reason: "r"}); err != nil {
 			t.Fatal(err)
 		}
 		looked()
@@ -101,7 +101,7 @@ func TestRecoveryFloorsThatStand(t *testing.T) {
 		if got := r.samples(floorMetric); len(got) != 1 || got["namespace=shop"] == 0 {
 			t.Errorf("%v", got)
 		}
-		if _, err := backend.LiftRecovery(t.Context(), store.LiftRecoveryRequest{Namespace: "shop", Actor: "a", Reason: "r"}); err != nil {
+		if _, err := backend.LiftRecovery(t.Context(), store.LiftRecoveryRequest{Namespace: "shop", LeasesEnded: true, Actor: "a", Reason: "r"}); err != nil {
 			t.Fatal(err)
 		}
 		looked()

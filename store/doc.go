@@ -34,10 +34,12 @@
 //  5. IN_PROGRESS with this attempt id: granted again, same fence, number, previous fence and
 //     unsettled; but unsettled from now on if it may be forgotten since its grant. Lease not
 //     lapsed: its end stays. Lapsed: a fresh lease, up to the attempt limit; none left
-//     (now >= limit): ATTEMPT_TOO_LONG
+//     (now >= limit): ATTEMPT_TOO_LONG; else, where a lease may be forgotten: in progress until
+//     that has ended
 //  6. IN_PROGRESS, not lapsed: in progress
 //  7. lapsed under HOLD: unresolved
-//  8. lapsed under TAKEOVER: granted, fence grows, number + 1, unsettled; the record keeps its
+//  8. lapsed under TAKEOVER, where a lease may be forgotten: in progress until that has ended;
+//     else granted, fence grows, number + 1, unsettled; the record keeps its
 //     fingerprint; the lapsed attempt joins the ended ones; event takeover
 //  9. RELEASED: may be forgotten since its grant (if an operator resolved it, since then):
 //     UNKNOWN_HISTORY; else granted, fence grows, number + 1, not unsettled, this fingerprint
@@ -48,6 +50,11 @@
 // May be forgotten (since an instant): a recovery floor stands, not (intent time - 1 min >
 // floor, whatever the skew: it may have been lowered), and that instant <= floor. What is held or lapsed under HOLD still answers 6 or 7,
 // a takeover is unsettled in any case, and what is completed stays so.
+//
+// A lease may be forgotten: of a lapsed record, until 15 minutes after a floor that stands, if it may
+// be forgotten since its grant, or, if an operator forced its release, since then; the intent time does not matter.
+// Before the floor its lease may have been made longer, or another attempt have got one, for 15
+// minutes at most, whatever the namespace's longest is now.
 //
 // A grant has fence max(previous + 1, now in µs), where previous is that of any stored
 // record, expired or not. It stamps the namespace's lapse policy (HOLD if the Claim asks
@@ -91,7 +98,8 @@
 // retention; in progress under TAKEOVER: lease end + retention; under HOLD: never.
 //
 // Lookup: no live record: KEY_NOT_FOUND; else state and times. Unsettled is shown if in
-// progress and stamped so or lapsed. The outcome is shown only if the fingerprint is equal;
+// progress and stamped so or lapsed. What is lapsed under TAKEOVER and in progress to a Claim, as a lease may
+// be forgotten, is not shown as lapsed, and its lease as ending then. The outcome is shown only if the fingerprint is equal;
 // otherwise it is withheld, also from one that cannot be compared.
 //
 // Fingerprints find callers' bugs; they guard nothing from a caller that may claim the key.
@@ -120,7 +128,8 @@
 //
 // Recovery: to begin raises the floor of every namespace to now, and the one that namespaces
 // created later begin with; it counts for these for 35 days and the longest lease. An update
-// never lowers a floor; to lift one takes it off. Both are kept with who, when and why. A move
+// never lowers a floor; to lift one takes it off. Without the operator's word it is not done
+// (NOT_CONFIRMED) where nothing is known from before it, and as long as a lease may be forgotten. Both are kept with who, when and why. A move
 // carries a standing floor with what began it, and past retentions, each with its last instant. While
 // the namespace is sealed the floor is only noted: it stands from the flip on, or goes.
 //

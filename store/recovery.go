@@ -149,7 +149,7 @@ func (n Namespace) LiftRecovery(req LiftRecoveryRequest, now time.Time) (Namespa
 	if floor.IsZero() {
 		return n, n.liftedBy(req)
 	}
-	if err := n.checkLift(req, *floor); err != nil {
+	if err := n.checkLift(req, *floor, now); err != nil {
 		return Namespace{}, err
 	}
 	step := RecoveryStep{At: now, Kind: RecoveryLifted, ForNew: req.ForNew, Floor: *floor, Actor: req.Actor, Reason: req.Reason}
@@ -171,7 +171,7 @@ func (n *Namespace) liftedBy(req LiftRecoveryRequest) error {
 }
 
 // checkLift refuses to lift a floor if it is not confirmed what that may lead to.
-func (n *Namespace) checkLift(req LiftRecoveryRequest, floor time.Time) error {
+func (n *Namespace) checkLift(req LiftRecoveryRequest, floor, now time.Time) error {
 	if len(n.SharedBy) > 1 && !req.AllRegions {
 		return Refuse(ErrNotConfirmed, fmt.Sprintf("%s are in one database and have one floor %s; if what each of them may have forgotten is settled, say so (idemd recovery lift --all-regions); nothing was done",
 			RegionsText(n.SharedBy), req.whose()))
@@ -184,6 +184,11 @@ func (n *Namespace) checkLift(req LiftRecoveryRequest, floor time.Time) error {
 		return Refuse(ErrNotConfirmed, fmt.Sprintf("nothing is known %s from before the floor (%s), whatever the backup has; what is not settled and imported is done twice; "+
 			"if all is that retention covers (%v), say so (idemd recovery lift --nothing-known); nothing was done",
 			req.whose(), floor.UTC().Format(time.RFC3339Nano), retention))
+	}
+	if end := floor.Add(MaxLease); now.Before(end) && !req.LeasesEnded {
+		return Refuse(ErrNotConfirmed, fmt.Sprintf("a lease from before the floor, which the store may have forgotten, can run until %s, and what it is for would be granted to another %s; "+
+			"lift it then, or, if nobody acts by such a lease any more, say so (idemd recovery lift --leases-ended); nothing was done",
+			end.UTC().Format(time.RFC3339Nano), req.whose()))
 	}
 	return nil
 }
@@ -366,10 +371,13 @@ func (r *Record) is(req *ImportRequest) bool {
 }
 
 // knownSince is until when the record tells what became of its key: up to its grant, or, if an
-// operator settled it, up to that.
+// operator ended the attempt, up to that.
 func (r *Record) knownSince() time.Time {
-	if r.AttemptID == "" {
-		return r.EndedAt
+	switch {
+	case r.AttemptID != "":
+		return r.GrantedAt
+	case r.State == StateInProgress: // a ForceRelease, which keeps no other time
+		return r.ExpiresAt.Add(-r.Retention)
 	}
-	return r.GrantedAt
+	return r.EndedAt
 }

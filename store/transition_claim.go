@@ -50,9 +50,11 @@ func claimHeld(rec *Record, ns *Namespace, req ClaimRequest, now time.Time) (Cla
 	case rec.AttemptID == req.AttemptID:
 		return claimAgain(rec, ns, req, now)
 	case !rec.Lapsed(now):
-		return inProgress(rec, now), Change{}, nil
+		return inProgress(rec.LeaseEnd, now), Change{}, nil
 	case rec.LapsePolicy == Hold:
 		return ClaimAnswer{Unresolved: &Unresolved{Fence: rec.Fence, LapsedAt: rec.LeaseEnd}}, Change{}, nil
+	case now.Before(ns.lostLeaseEnd(rec)):
+		return inProgress(ns.lostLeaseEnd(rec), now), Change{}, nil
 	default:
 		answer, change := takeOver(rec, ns, req, now)
 		return answer, change, nil
@@ -83,13 +85,16 @@ func claimNew(old *Record, ns *Namespace, req ClaimRequest, now time.Time) (Clai
 }
 
 // claimAgain answers a Claim that the holder sent again. If another attempt may have had
-// the key since and been forgotten, the holder is told so.
+// the key since and been forgotten, the holder is told so, and given no fresh lease while that
+// one may have one.
 func claimAgain(rec *Record, ns *Namespace, req ClaimRequest, now time.Time) (ClaimAnswer, Change, error) {
 	next := *rec
 	next.Unsettled = rec.Unsettled || ns.mayHaveForgotten(rec.GrantedAt, req.IntentTime)
 	switch {
 	case rec.Lapsed(now) && !now.Before(rec.AttemptLimit):
 		return ClaimAnswer{}, Change{}, tooLong(rec)
+	case rec.Lapsed(now) && now.Before(ns.lostLeaseEnd(rec)):
+		return inProgress(ns.lostLeaseEnd(rec), now), Change{}, nil
 	case rec.Lapsed(now):
 		next.setLeaseEnd(earlier(now.Add(ns.leaseOrDefault(req.Lease)), rec.AttemptLimit))
 	case next.Unsettled == rec.Unsettled:
@@ -166,8 +171,8 @@ func completed(rec *Record, now time.Time) ClaimAnswer {
 	}}
 }
 
-func inProgress(rec *Record, now time.Time) ClaimAnswer {
-	return ClaimAnswer{InProgress: inProgressUntil(rec.LeaseEnd, rec.LeaseEnd.Sub(now))}
+func inProgress(leaseEnd, now time.Time) ClaimAnswer {
+	return ClaimAnswer{InProgress: inProgressUntil(leaseEnd, leaseEnd.Sub(now))}
 }
 
 func inProgressUntil(leaseEnd time.Time, remaining time.Duration) *InProgress {
@@ -196,6 +201,15 @@ func (n *Namespace) checkHistory(intent, now time.Time) error {
 func (n *Namespace) mayHaveForgotten(known, intent time.Time) bool {
 	newer := intent.After(n.NewerThan()) // never, if it is not known
 	return !n.RecoveryFloor.IsZero() && !newer && !known.After(n.RecoveryFloor)
+}
+
+// lostLeaseEnd is when the last lease of the key has ended that may have been given, or made longer,
+// and been forgotten. Whatever intent comes now, the record is of one from before. Zero: there is none.
+func (n *Namespace) lostLeaseEnd(rec *Record) time.Time {
+	if !n.mayHaveForgotten(rec.knownSince(), time.Time{}) {
+		return time.Time{}
+	}
+	return n.RecoveryFloor.Add(MaxLease)
 }
 
 // NewerThan is what an intent time must be after to be newer than the recovery floor. What the

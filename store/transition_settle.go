@@ -125,6 +125,9 @@ func DecideLookup(old *Record, ns *Namespace, req LookupRequest, now time.Time) 
 		EndedAt:        rec.EndedAt,
 		ExpiresAt:      rec.ExpiresAt,
 	}
+	if lost := ns.lostLeaseEnd(rec); lapsed && rec.LapsePolicy == Takeover && now.Before(lost) {
+		answer.Lapsed, answer.LeaseExpiresAt = false, lost
+	}
 	if rec.State == StateCompleted {
 		if rec.Fingerprint == req.Fingerprint {
 			answer.Outcome = rec.Outcome

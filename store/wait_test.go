@@ -369,6 +369,40 @@ func TestWaitTakesOverAfterLapse(t *testing.T) {
 	})
 }
 
+// Who waits for a key of which a lease may be forgotten is woken when that one has ended, and not again
+// and again before.
+func TestWaitSeesTheEndOfALeaseThatWasForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		waiter, counted := newWaiter(t, store.WaiterOptions{})
+		mustGrant(t, waiter, claimWaiting("dead", 0))
+		begun, err := counted.Store.(store.Recovery).BeginRecovery(t.Context(), store.BeginRecoveryRequest{CompleteUntil: time.Now(), Reason: "restored"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(store.MaxLease - time.Minute)
+		counted.claims.Store(0)
+		var wg sync.WaitGroup
+		var granted atomic.Int64
+		for i := range 10 {
+			wg.Go(func() {
+				answer, err := waiter.Claim(t.Context(), claimWaiting(fmt.Sprint("next-", i), 62*time.Second))
+				if err != nil || answer.Completed != nil {
+					t.Errorf("%+v, %v", answer, err)
+				} else if answer.Granted != nil {
+					granted.Add(1)
+					if late := time.Since(begun.Now.Add(store.MaxLease)); late < 0 || late > 10*time.Millisecond || !answer.Granted.Unsettled {
+						t.Errorf("granted %v late: %+v", late, answer.Granted)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if granted.Load() != 1 || counted.claims.Load() > 3*10 {
+			t.Errorf("%d were granted, by %d claims", granted.Load(), counted.claims.Load())
+		}
+	})
+}
+
 func TestWaitEndsBeforeTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		waiter, _ := newWaiter(t, store.WaiterOptions{})

@@ -25,7 +25,7 @@ func TestRecoveryFloorsAreShown(t *testing.T) {
 				s.run(t, "recovery", "begin", "--from=2026-01-31T15:04:05Z", "--actor=alice", "--reason=failed over").ok(t)
 				until(t, func() bool { return shown(`by alice for \"failed over\"`) })
 			}
-			s.run(t, "recovery", "lift", "--namespace=default", "--reason=settled").ok(t)
+			s.run(t, "recovery", "lift", "--namespace=default", "--leases-ended", "--reason=settled").ok(t)
 			until(t, func() bool { return get(t, "http://"+admin+"/healthz") == `{"status":"serving"}`+"\n" })
 			if metrics := get(t, "http://"+admin+"/metrics"); strings.Contains(metrics, "idemd_recovery_floor_seconds{") {
 				t.Error(metrics)

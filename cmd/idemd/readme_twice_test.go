@@ -28,7 +28,7 @@ var twice = map[string]string{
 		bin/idemd record resolve $key --any-fence --nothing-happened --reason looked; bin/idemd claim $key --attempt b`,
 	"a recovery floor": `
 		bin/idemd recovery begin --from 2026-01-01T00:00:00Z --reason restored; bin/idemd claim $key --attempt a
-		bin/idemd recovery lift --namespace payments --reason settled; bin/idemd claim $key --attempt a`,
+		bin/idemd recovery lift --namespace payments --leases-ended --reason settled; bin/idemd claim $key --attempt a`,
 	"idemd was not asked": `
 		bin/idemd claim $key --attempt a; bin/idemd complete $key --attempt a --outcome charged`,
 	"the next hop": `

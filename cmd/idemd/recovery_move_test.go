@@ -40,9 +40,10 @@ func TestARestoreFromBeforeAMove(t *testing.T) {
 		}
 	}
 	lift := at(eu, "recovery", "lift", "--namespace=pay", "--reason=settled")
-	run(t, lift...).fails(t, exitFailed, "nothing is known for namespace pay in region eu, whose server was asked, from before the floor", "--nothing-known")
+	run(t, lift...).fails(t, exitFailed, "region eu, whose server was asked: NOT_CONFIRMED: ", "nothing is known for namespace pay from before the floor", "--nothing-known")
 	run(t, at(eu, append(order, "--attempt=c")...)...).fails(t, exitFailed, "UNKNOWN_HISTORY")
-	run(t, append(lift, "--nothing-known")...).ok(t)
+	run(t, append(lift, "--nothing-known")...).fails(t, exitFailed, "NOT_CONFIRMED: ", "a lease from before the floor", "--leases-ended")
+	run(t, append(lift, "--nothing-known", "--leases-ended")...).ok(t)
 	run(t, at(eu, append(order, "--attempt=c")...)...).ok(t)
-	run(t, at(eu, "recovery", "lift", "--namespace=default", "--reason=settled")...).ok(t) // it lives at us as ever
+	run(t, at(eu, "recovery", "lift", "--namespace=default", "--leases-ended", "--reason=settled")...).ok(t) // it lives at us as ever
 }

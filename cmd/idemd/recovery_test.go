@@ -95,12 +95,13 @@ func TestBackupToRecovery(t *testing.T) {
 	s.run(t, "claim", "--id=nothing", "--attempt=b").ok(t)
 	s.run(t, "claim", "--id=other", "--attempt=b").fails(t, exitFailed, "UNKNOWN_HISTORY")
 	s.run(t, "recovery", "lift", "--namespace=default").fails(t, exitUsage, "--reason")
-	if got := s.run(t, "recovery", "lift", "--namespace=default", "--reason=all settled", "--actor=ann").ok(t); !strings.Contains(got, "by ann: all settled") {
+	s.run(t, "recovery", "lift", "--namespace=default", "--reason=all settled").fails(t, exitFailed, "NOT_CONFIRMED: ", "a lease from before the floor", "can run until", "--leases-ended")
+	if got := s.run(t, "recovery", "lift", "--namespace=default", "--leases-ended", "--reason=all settled", "--actor=ann").ok(t); !strings.Contains(got, "by ann: all settled") {
 		t.Errorf("lift: %s", got)
 	}
 	s.run(t, "recovery", "lift", "--namespace=default", "--reason=again").fails(t, exitFailed, "NO_FLOOR: no recovery floor stands: nothing was done for namespace default")
 	s.run(t, "recovery", "lift", "--namespace=nobody", "--reason=again").fails(t, exitFailed, "NAMESPACE_UNKNOWN")
-	s.run(t, "recovery", "lift", "--for-new", "--reason=all settled").ok(t)
+	s.run(t, "recovery", "lift", "--for-new", "--leases-ended", "--reason=all settled").ok(t)
 	s.run(t, "recovery", "lift", "--for-new", "--reason=again").fails(t, exitFailed, "NO_FLOOR: no recovery floor stands: nothing was done for new namespaces")
 	s.run(t, "claim", "--id=other", "--attempt=b").ok(t)
 	s.run(t, "recovery", "begin", "--from", at, "--reason=again").ok(t)
@@ -137,7 +138,7 @@ func TestRecoveryNamesTheRegion(t *testing.T) {
 	eu, us := serveRegions(t, regions(t))
 	us.run(t, "recovery", "begin", "--from=2026-01-31T15:04:05Z", "--reason=restored").ok(t)
 	const asked = "region us, whose server was asked"
-	lift := []string{"recovery", "lift", "--namespace=default", "--reason=settled"}
+	lift := []string{"recovery", "lift", "--namespace=default", "--leases-ended", "--reason=settled"}
 	if got := us.run(t, "recovery", "status").ok(t); !strings.HasPrefix(got, asked) {
 		t.Errorf("status: %s", got)
 	}

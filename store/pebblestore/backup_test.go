@@ -188,7 +188,7 @@ func TestCopyOfARestoredStore(t *testing.T) {
 	c := crashingBackup(t)
 	s := mustRestore(t, c.disk, c.clock)
 	for name := range namespacesOf(t, s) {
-		if _, err := s.LiftRecovery(t.Context(), store.LiftRecoveryRequest{Namespace: name, Reason: "all settled"}); err != nil {
+		if _, err := s.LiftRecovery(t.Context(), store.LiftRecoveryRequest{Namespace: name, LeasesEnded: true, Reason: "all settled"}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -128,7 +128,7 @@ func TestOldCopyAfterSleep(t *testing.T) {
 	wantError(t, "a claim on waking up", claim("after"), store.ErrUnknownHistory)
 
 	// A claim that goes by a transaction, because of its retention, too.
-	_, err = awake.LiftRecovery(t.Context(), store.LiftRecoveryRequest{Namespace: ns.Name, Reason: "all settled"})
+	_, err = awake.LiftRecovery(t.Context(), store.LiftRecoveryRequest{Namespace: ns.Name, LeasesEnded: true, Reason: "all settled"})
 	r.must(err)
 	r.must(slept.catalog.refresh(t.Context()))
 	r.must(claim("again"))

@@ -189,7 +189,7 @@ func (m *model) decide(ns space, o call) reply {
 	}
 	switch o.Kind {
 	case opLookup:
-		return m.lookup(e, o)
+		return m.lookup(ns, e, o)
 	case opInspect:
 		return e.inspected(o.Key, m.now)
 	case opResolve:
@@ -274,6 +274,8 @@ func (m *model) claim(ns space, o call) reply {
 		return reply{Kind: "in progress", LeaseEnd: e.leaseEnd, Remaining: e.leaseEnd.since(m.now), RetryLater: true, Unchecked: unchecked}
 	case e.hold:
 		return reply{Kind: "unresolved", Fence: e.fence, LeaseEnd: e.leaseEnd, Unchecked: unchecked}
+	case m.mayBeLeased(ns, e):
+		return m.leased(ns, unchecked)
 	}
 	fence, number := e.fence, e.number
 	e.end(e.attempt)
@@ -282,13 +284,25 @@ func (m *model) claim(ns space, o call) reply {
 	return m.grantedReply(e, unchecked)
 }
 
-// known is until when an entry that was released tells all: an operator's word is newer than
-// the grant it is about.
+// known is until when an entry tells all: an operator's word is newer than the grant it is about.
 func (e *entry) known() instant {
-	if e.attempt == "" {
-		return e.ended
+	switch {
+	case e.attempt != "":
+		return e.granted
+	case e.state == store.StateInProgress: // forced
+		return e.expires.add(-e.retention)
 	}
-	return e.granted
+	return e.ended
+}
+
+// mayBeLeased is the paragraph "A lease may be forgotten".
+func (m *model) mayBeLeased(ns space, e *entry) bool {
+	return ns.forgets(e.known(), 0) && m.now < ns.floor.add(15*time.Minute)
+}
+
+func (m *model) leased(ns space, unchecked bool) reply {
+	end := ns.floor.add(15 * time.Minute)
+	return reply{Kind: "in progress", LeaseEnd: end, Remaining: end.since(m.now), RetryLater: true, Unchecked: unchecked}
 }
 
 // importOutcome is the paragraph "Import, …".
@@ -358,6 +372,9 @@ func (m *model) claimAgain(ns space, e *entry, o call, unchecked bool) reply {
 	if m.lapsed(e) {
 		if m.now >= e.limit {
 			return refused(store.ErrAttemptTooLong)
+		}
+		if m.mayBeLeased(ns, e) {
+			return m.leased(ns, unchecked)
 		}
 		e.leaseEnd = min(m.now.add(ns.leaseFor(o.Lease)), e.limit)
 		e.setExpiry()
@@ -457,11 +474,14 @@ func (m *model) release(e *entry, o call) reply {
 	return reply{Kind: "released", State: e.state}
 }
 
-func (m *model) lookup(e *entry, o call) reply {
+func (m *model) lookup(ns space, e *entry, o call) reply {
 	lapsed := m.lapsed(e)
 	r := reply{Kind: "found", State: e.state, Lapsed: lapsed, Policy: policyOf(e.hold), Fence: e.fence, Number: e.number,
 		Unsettled: e.state == store.StateInProgress && (e.unsettled || lapsed),
 		GrantedAt: e.granted, LeaseEnd: e.leaseEnd, EndedAt: e.ended, ExpiresAt: e.expires}
+	if lapsed && !e.hold && m.mayBeLeased(ns, e) {
+		r.Lapsed, r.LeaseEnd = false, ns.floor.add(15*time.Minute)
+	}
 	if e.state == store.StateCompleted {
 		r.Withheld = compareFingerprints(o.Fingerprint, e.fingerprint) != fingerprintsEqual
 		if !r.Withheld {

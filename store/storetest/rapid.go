@@ -384,7 +384,7 @@ func (m *machine) policy(t *rapid.T, key store.Key) {
 func setNamespace(ctx context.Context, b store.Backend, ns store.Namespace) error {
 	old, err := b.GetNamespace(ctx, ns.Name)
 	if err == nil && ns.RecoveryFloor.Before(old.RecoveryFloor) {
-		_, err = b.LiftRecovery(ctx, store.LiftRecoveryRequest{Namespace: ns.Name, Actor: "operator", Reason: "because"})
+		_, err = b.LiftRecovery(ctx, store.LiftRecoveryRequest{Namespace: ns.Name, LeasesEnded: true, Actor: "operator", Reason: "because"})
 	}
 	if err != nil {
 		return err

@@ -25,7 +25,9 @@ func beginning(r *rig, until time.Time) store.BegunRecovery {
 func contractBeginRecovery(r *rig) {
 	r.Clock.Advance(time.Hour)
 	until := r.Clock.Wall().UTC().Add(-time.Minute)
-	known := r.grant(takeoverKey, "known")
+	held := claim(takeoverKey, "known")
+	held.Lease = time.Minute // longer than it takes to be in force
+	known := holder{"known", r.do(held, "granted").Fence}
 	begun := beginning(r, until)
 	list, err := r.ListNamespaces(r.ctx)
 	if err != nil {
@@ -117,7 +119,7 @@ func contractLiftRecovery(r *rig) {
 	r.Clock.Advance(time.Hour)
 	begun := beginning(r, r.Clock.Wall().UTC())
 	lift := func(req store.LiftRecoveryRequest) store.Namespace {
-		req.Actor, req.Reason = "omar", "all settled"
+		req.LeasesEnded, req.Actor, req.Reason = true, "omar", "all settled"
 		ns, err := r.LiftRecovery(r.ctx, req)
 		if err != nil {
 			r.Fatalf("LiftRecovery: %v", err)
