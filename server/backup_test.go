@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -32,7 +31,7 @@ func TestBackupErrors(t *testing.T) {
 		{fs.ErrNotExist, codes.Unavailable, store.ErrUnavailable, "no backup was made"},
 		{store.Refuse(store.ErrOverloaded, "later"), codes.ResourceExhausted, store.ErrOverloaded, "later"},
 	} {
-		r := newRigOf(t, Config{Backend: storetest.MemoryFactory(t).Backend, Backup: func(context.Context, string) (string, time.Time, error) { return "", time.Time{}, c.err }})
+		r := newRigOf(t, Config{Backend: storetest.MemoryFactory(t).Backend, Backup: func(context.Context, string, int) (MadeBackup, error) { return MadeBackup{}, c.err }})
 		_, err := pb.NewAdminServiceClient(r.connect()).Backup(t.Context(), &pb.BackupRequest{Name: "one"})
 		if status.Code(err) != c.code || !errors.Is(storepb.FromStatus(err), c.is) || !strings.Contains(fmt.Sprint(err), c.says) {
 			t.Errorf("%v: %v, want %v that says %q", c.err, err, c.code, c.says)

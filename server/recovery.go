@@ -15,9 +15,16 @@ import (
 	"github.com/idemd/idemd/store/storepb"
 )
 
-// BackupFunc makes a backup of the store in a new directory of the name, and says where that
-// is and of which instant it is. Its errors are told to the operator who asked.
-type BackupFunc func(ctx context.Context, name string) (directory string, at time.Time, err error)
+// BackupFunc makes a backup of the store in a new directory of the name, and removes older ones
+// until so many are left, unless keep is 0. Its errors are told to the operator who asked.
+type BackupFunc func(ctx context.Context, name string, keep int) (MadeBackup, error)
+
+// MadeBackup is a backup that was made.
+type MadeBackup struct {
+	Directory string
+	At        time.Time
+	Removed   []string // the names of older ones
+}
 
 // Backup implements the AdminService.
 func (s *adminService) Backup(ctx context.Context, m *pb.BackupRequest) (*pb.BackupResponse, error) {
@@ -30,11 +37,11 @@ func (s *adminService) Backup(ctx context.Context, m *pb.BackupRequest) (*pb.Bac
 		return nil, store.Refuse(store.ErrInvalidArgument, fmt.Sprintf(
 			"the name of a backup is 1 to %d of a-z, A-Z, 0-9, '-', '_' and '.', not starting with '.'; it is a directory below the one that the server was given", maxBackupName))
 	}
-	directory, at, err := s.backup(ctx, name)
+	made, err := s.backup(ctx, name, int(m.GetKeep()))
 	if err != nil {
 		return nil, backupError(err)
 	}
-	return &pb.BackupResponse{Directory: directory, At: timestamppb.New(at)}, nil
+	return &pb.BackupResponse{Directory: made.Directory, At: timestamppb.New(made.At), Removed: made.Removed}, nil
 }
 
 // backupError is what an operator is told. The name is the operator's, and all else is not.

@@ -12,6 +12,7 @@ import (
 
 	idemdv1 "github.com/idemd/idemd/proto/idemd/v1"
 	"github.com/idemd/idemd/server"
+	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/pebblestore"
 )
 
@@ -24,15 +25,19 @@ type backupCmd struct {
 	remoteFlags
 	Name    string  `arg:"" help:"Name of the backup: a directory to make below the server's --backup-root. With --data-dir: the directory itself."`
 	DataDir *string `env:"-" placeholder:"DIR" help:"Back up a store that no server has open."`
+	Keep    *uint32 `env:"-" placeholder:"N" help:"Then remove the store's oldest backups beside this one, until N are left with it (all)."`
 }
 
 // Run is called by kong.
 func (c *backupCmd) Run(s *session) error {
+	if c.Keep != nil && *c.Keep < 1 {
+		return usageError("--keep: at least 1, the backup that is made")
+	}
 	if c.DataDir != nil {
 		return c.offline(s)
 	}
 	return c.callFor(s, backupTime, "if in doubt, make another, of another name", func(ctx context.Context, conn *grpc.ClientConn) error {
-		resp, err := idemdv1.NewAdminServiceClient(conn).Backup(ctx, &idemdv1.BackupRequest{Name: c.Name})
+		resp, err := idemdv1.NewAdminServiceClient(conn).Backup(ctx, &idemdv1.BackupRequest{Name: c.Name, Keep: c.keep()})
 		if err != nil {
 			return err
 		}
@@ -40,11 +45,22 @@ func (c *backupCmd) Run(s *session) error {
 	})
 }
 
+// keep is how many are kept; 0: all.
+func (c *backupCmd) keep() uint32 {
+	if c.Keep == nil {
+		return 0
+	}
+	return *c.Keep
+}
+
 func (c *backupCmd) print(s *session, resp *idemdv1.BackupResponse) error {
 	return c.show(s, resp, func(p *page) {
 		p.heading("backup")
 		p.field("directory", resp.GetDirectory())
 		p.when("of", resp.GetAt())
+		for _, name := range resp.GetRemoved() {
+			p.field("removed", name)
+		}
 	})
 }
 
@@ -55,11 +71,11 @@ func (c *backupCmd) offline(s *session) error {
 		return err
 	}
 	return withStore(*c.DataDir, func(db *pebblestore.Store) error {
-		at, err := db.Backup(s.ctx, dir)
+		made, err := backUp(s.ctx, db, dir, int(c.keep()))
 		if err != nil {
 			return err
 		}
-		return c.print(s, &idemdv1.BackupResponse{Directory: dir, At: timestamppb.New(at)})
+		return c.print(s, &idemdv1.BackupResponse{Directory: dir, At: timestamppb.New(made.At), Removed: made.Removed})
 	})
 }
 
@@ -86,14 +102,26 @@ func backups(db *pebblestore.Store, root *string) server.BackupFunc {
 	if root == nil {
 		return nil
 	}
-	return func(ctx context.Context, name string) (string, time.Time, error) {
+	return func(ctx context.Context, name string, keep int) (server.MadeBackup, error) {
 		dir, err := filepath.Abs(filepath.Join(*root, name))
 		if err != nil {
-			return "", time.Time{}, err
+			return server.MadeBackup{}, err
 		}
-		at, err := db.Backup(ctx, dir)
-		return dir, at, err
+		return backUp(ctx, db, dir, keep)
 	}
+}
+
+// backUp makes a backup, and then removes old ones beside it if it is said how many are kept.
+func backUp(ctx context.Context, db *pebblestore.Store, dir string, keep int) (made server.MadeBackup, err error) {
+	made.Directory = dir
+	if made.At, err = db.Backup(ctx, dir); err != nil || keep == 0 {
+		return made, err
+	}
+	if made.Removed, err = db.KeepBackups(ctx, dir, keep); err != nil {
+		detail := fmt.Sprintf("the backup %s of %s was made, but not every old one was removed: %v", dir, made.At.UTC().Format(time.RFC3339Nano), err)
+		return made, &store.Error{Sentinel: store.ErrUnavailable, Detail: detail, Cause: err}
+	}
+	return made, nil
 }
 
 // restoredFlags say that a data directory was restored.

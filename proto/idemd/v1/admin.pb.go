@@ -1736,7 +1736,10 @@ func (x *MoveNamespaceResponse) GetPlacement() *Placement {
 type BackupRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The name of the directory to make, without a slash.
-	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// How many backups of the store are left below the server's directory for them, with the new one.
+	// Once that is complete, older ones are removed, the oldest first. Absent: all.
+	Keep          uint32 `protobuf:"varint,2,opt,name=keep,proto3" json:"keep,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1778,12 +1781,21 @@ func (x *BackupRequest) GetName() string {
 	return ""
 }
 
+func (x *BackupRequest) GetKeep() uint32 {
+	if x != nil {
+		return x.Keep
+	}
+	return 0
+}
+
 type BackupResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Where it is, on the server's machine.
 	Directory string `protobuf:"bytes,1,opt,name=directory,proto3" json:"directory,omitempty"`
 	// The instant of the backup: what was acknowledged before it is in it.
-	At            *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
+	At *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
+	// The names of the backups that were removed.
+	Removed       []string `protobuf:"bytes,3,rep,name=removed,proto3" json:"removed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1828,6 +1840,13 @@ func (x *BackupResponse) GetDirectory() string {
 func (x *BackupResponse) GetAt() *timestamppb.Timestamp {
 	if x != nil {
 		return x.At
+	}
+	return nil
+}
+
+func (x *BackupResponse) GetRemoved() []string {
+	if x != nil {
+		return x.Removed
 	}
 	return nil
 }
@@ -2495,12 +2514,14 @@ const file_idemd_v1_admin_proto_rawDesc = "" +
 	"\x04step\x18\x01 \x01(\tR\x04step\x12\x16\n" +
 	"\x06detail\x18\x02 \x01(\tR\x06detail\x12\x14\n" +
 	"\x05count\x18\x03 \x01(\x03R\x05count\x121\n" +
-	"\tplacement\x18\x04 \x01(\v2\x13.idemd.v1.PlacementR\tplacement\"#\n" +
+	"\tplacement\x18\x04 \x01(\v2\x13.idemd.v1.PlacementR\tplacement\"7\n" +
 	"\rBackupRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"Z\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04keep\x18\x02 \x01(\rR\x04keep\"t\n" +
 	"\x0eBackupResponse\x12\x1c\n" +
 	"\tdirectory\x18\x01 \x01(\tR\tdirectory\x12*\n" +
-	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"\xa5\x01\n" +
+	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x18\n" +
+	"\aremoved\x18\x03 \x03(\tR\aremoved\"\xa5\x01\n" +
 	"\x14BeginRecoveryRequest\x12A\n" +
 	"\x0ecomplete_until\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\rcompleteUntil\x12\x14\n" +
 	"\x05actor\x18\x02 \x01(\tR\x05actor\x12\x16\n" +
