@@ -149,7 +149,8 @@ type LookupRequest struct {
 	Epoch       int64 // as in ClaimRequest
 }
 
-// LookupAnswer is where a key stands.
+// LookupAnswer is where a key stands. Lapsed and LeaseExpiresAt are what a Claim of another attempt goes
+// by: a lease that the store may have forgotten counts. An attempt knows its own lease from its grant.
 type LookupAnswer struct {
 	State          State
 	Lapsed         bool
