@@ -41,7 +41,7 @@ func (r *Region) missedMove(own store.Namespace, p store.Placement) bool {
 	case old.Epoch == 0: // just created: it is known by its floor if it may have been here before
 		return !own.RecoveryFloor.IsZero()
 	}
-	return old.Move.Phase != store.MoveSealed || p.Revision != old.Revision+1
+	return !p.Follows(old)
 }
 
 // isHome reports whether the rule gives keys to this region.

@@ -1,11 +1,14 @@
 package region
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	pb "github.com/idemd/idemd/proto/idemd/v1"
 	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/storetest"
 )
 
 // liftsAll lifts the floors of eu's store that stand while it lacks pay.
@@ -103,6 +106,54 @@ func TestAStoreFromBeforeTwoMovesKnowsNothing(t *testing.T) {
 		w.knowsNothing()
 		_, err := w.eu().claim(payKey, "b")
 		refuses(t, err, store.ErrUnknownHistory)
+		w.stop()
+	})
+}
+
+var errMoverDies = errors.New("the mover dies")
+
+// movesPayHereUntil runs a move of pay that dies at the step.
+func (s *site) movesPayHereUntil(step string) {
+	s.world.Helper()
+	err := s.region.MoveNamespace(s.world.Context(), &pb.MoveNamespaceRequest{Namespace: "pay", ToRegion: s.name}, func(m *pb.MoveNamespaceResponse) error {
+		s.world.clock.Advance(time.Millisecond)
+		if m.GetStep() == step {
+			return errMoverDies
+		}
+		return nil
+	})
+	if !errors.Is(err, errMoverDies) {
+		s.world.Fatalf("the move ended with %v", err)
+	}
+}
+
+// A floor that came with a move and is lifted at the new home comes back neither when the move goes on,
+// nor where it came from when the keys go back there.
+func TestAFloorThatIsLiftedAtTheNewHomeStaysLifted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, `"*": fixed us`, "eu", "us")
+		w.us().createPay(time.Hour)
+		w.clock.Advance(time.Second)
+		if _, err := w.us().router.BeginRecovery(t.Context(), store.BeginRecoveryRequest{CompleteUntil: storetest.Start, Reason: "restored"}); err != nil {
+			t.Fatal(err)
+		}
+		w.eventually("us has joined again", func() bool { return w.us().region.member().Joined })
+		w.clock.Advance(time.Second)
+		w.eu().movesPayHereUntil("flipped")
+		_, err := w.eu().claim(payKey, "a")
+		refuses(t, err, store.ErrUnknownHistory)
+		if _, err := w.eu().router.LiftRecovery(t.Context(), store.LiftRecoveryRequest{Namespace: "pay", LeasesEnded: true, Reason: "settled"}); err != nil {
+			t.Fatal(err)
+		}
+		w.eu().movePayHere()
+		w.clock.Advance(time.Second)
+		w.eu().done(payKey)
+		w.us().movesPayHereUntil("flipped")
+		w.us().done(store.Key{Namespace: "pay", ID: "new"})
+		w.us().movePayHere()
+		if ns := w.us().pay(); !ns.RecoveryFloor.IsZero() {
+			t.Errorf("the floor came back: %+v", ns)
+		}
 		w.stop()
 	})
 }

@@ -11,25 +11,52 @@ import (
 
 // TakeHistory returns the namespace, sealed or flipped at the revision, with what an old home keeps of
 // the namespace's past: what that one may have forgotten, this one does not know either, and what has
-// expired there has expired. Taking the same again changes nothing. While it is sealed the floor is
-// only noted, for the move may be abandoned: see [Namespace.Place].
+// expired there has expired. While it is sealed the floor is only noted, for the move may be abandoned
+// (see [Namespace.Place]), and one of an earlier stay of the keys goes that was lifted elsewhere since. Once
+// it has flipped, it is here that a floor is lifted: taking the same again changes nothing.
 func (n Namespace) TakeHistory(revision int64, from Namespace) (Namespace, error) {
 	if err := n.CheckMove(revision, MoveSealed, MoveFlipped); err != nil {
 		return Namespace{}, err
 	}
 	n.PastRetentions = joinPast(n.PastRetentions, from.PastRetentions)
-	flipped := n.Placement.Move.Phase == MoveFlipped
+	if n.Placement.Move.Phase == MoveSealed {
+		return n.noteFloor(&from), nil
+	}
 	for _, step := range floorSteps(from.RecoveryFloor, from.Begun()) {
-		if flipped {
+		if !covered(n.Recovery, step) {
 			n.RecoveryFloor = later(n.RecoveryFloor, step.Floor)
-		} else {
-			step.Kind = RecoveryCarried
-		}
-		if !slices.ContainsFunc(n.since(false), step.is) {
 			n = n.withStep(step)
 		}
 	}
 	return n, nil
+}
+
+// noteFloor returns the namespace with the floor noted that stands at an old home.
+func (n Namespace) noteFloor(from *Namespace) Namespace {
+	n = n.settledBy(from)
+	for _, step := range floorSteps(from.RecoveryFloor, from.Begun()) {
+		step.Kind = RecoveryCarried
+		if !covered(n.since(false), step) {
+			n = n.withStep(step)
+		}
+	}
+	return n
+}
+
+// settledBy returns the namespace without its own floor if all that this is for came to the old home, by
+// a move of the keys, and was lifted there.
+func (n Namespace) settledBy(from *Namespace) Namespace {
+	own, open := floorSteps(n.RecoveryFloor, n.Begun()), from.since(false)
+	for _, step := range own {
+		if !covered(from.Recovery, step) || covered(open, step) {
+			return n
+		}
+	}
+	if len(own) == 0 || len(open) == len(from.Recovery) {
+		return n
+	}
+	n.RecoveryFloor = time.Time{}
+	return n.withStep(from.Recovery[len(from.Recovery)-len(open)-1])
 }
 
 // floorSteps are the steps that tell another namespace what a floor is for that it gets, if one
@@ -51,7 +78,7 @@ func floorSteps(floor time.Time, begun []RecoveryStep) (steps []RecoveryStep) {
 }
 
 // unsealed returns the namespace, which is sealed no more, without the floors that were noted: they
-// stand from now on if it has moved.
+// stand from now on if its keys have moved here.
 func (n Namespace) unsealed(moved bool) Namespace {
 	steps := n.Recovery
 	n.Recovery = slices.DeleteFunc(slices.Clone(steps), func(s RecoveryStep) bool { return s.Kind == RecoveryCarried })
@@ -126,9 +153,12 @@ func (n *Namespace) emptyFor() [3]bool {
 
 func (s RecoveryStep) knowsNothing() bool { return s.CompleteUntil.Equal(KnowsNothing) }
 
-func (s RecoveryStep) is(t RecoveryStep) bool {
-	return s.Kind == t.Kind && s.At.Equal(t.At) && s.Floor.Equal(t.Floor) && s.CompleteUntil.Equal(t.CompleteUntil) &&
-		s.Actor == t.Actor && s.Reason == t.Reason
+// covered reports whether one of the steps is the given one, with a floor that is no lower.
+func covered(steps []RecoveryStep, s RecoveryStep) bool {
+	return slices.ContainsFunc(steps, func(t RecoveryStep) bool {
+		return t.Kind == s.Kind && t.At.Equal(s.At) && !t.Floor.Before(s.Floor) && t.CompleteUntil.Equal(s.CompleteUntil) &&
+			t.Actor == s.Actor && t.Reason == s.Reason
+	})
 }
 
 // recentPast leaves out what concerns no key any more.

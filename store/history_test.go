@@ -130,19 +130,127 @@ func lifted(t *testing.T, ns store.Namespace, req store.LiftRecoveryRequest, now
 	return next
 }
 
-// A floor that was lifted here comes back with a move: so does what it is for.
+// A floor that was lifted here while the keys lived elsewhere comes back with a move: so does what it is
+// for. Once the keys are here, it is this store that lifts it: then it stays lifted, however often the same
+// is taken; what the old home has begun since is news.
 func TestForgotAllComesBackWithAMove(t *testing.T) {
 	there := store.Namespace{Name: "pay"}.BeginRecovery(store.BeginRecoveryRequest{CompleteUntil: store.KnowsNothing, Reason: "r"}, at(1))
-	here := lifted(t, there, store.LiftRecoveryRequest{Namespace: "pay", NothingKnown: true}, at(10000))
-	here.Placement = store.Placement{Epoch: 1, Revision: 5, Rule: "fixed here", Move: store.Move{To: "here", Phase: store.MoveFlipped}}
-	for range 2 {
-		var err error
-		if here, err = here.TakeHistory(5, there); err != nil {
-			t.Fatal(err)
-		}
-		forgot(t, here, true)
-		if len(here.Recovery) != 3 {
-			t.Errorf("%+v", here)
-		}
+	here := liftedAll(t, there, at(10000))
+	here = take(t, sealed(t, here, 1, "here"), there)
+	forgot(t, here, false)
+	here = flipped(t, here)
+	forgot(t, here, true)
+	if len(here.Recovery) != 3 || !here.RecoveryFloor.Equal(at(1)) {
+		t.Errorf("%+v", here)
 	}
+	here = take(t, here, there)
+	here = liftedAll(t, here, at(10001))
+	if again := take(t, here, there); !again.RecoveryFloor.IsZero() || len(again.Recovery) != len(here.Recovery) {
+		t.Errorf("lifted here, it stands again: %+v", again)
+	}
+	there = there.BeginRecovery(store.BeginRecoveryRequest{CompleteUntil: at(2), Reason: "restored"}, at(10002))
+	here = take(t, here, there)
+	forgot(t, here, false)
+	if !here.RecoveryFloor.Equal(at(10002)) {
+		t.Errorf("what has begun since: %+v", here)
+	}
+}
+
+// What was lifted where the keys lived meanwhile stands no more where they come back to, unless more was
+// begun there.
+func TestAFloorThatWasLiftedElsewhereIsLiftedWhereTheKeysComeBack(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(here, there *store.Namespace)
+		stands time.Time
+	}{
+		"all was lifted": {func(_, there *store.Namespace) { *there = liftedAll(t, *there, at(10000)) }, time.Time{}},
+		"nothing was":    {func(_, _ *store.Namespace) {}, at(3)},
+		"restored here since": {func(here, there *store.Namespace) {
+			*there = liftedAll(t, *there, at(10000))
+			*here = here.BeginRecovery(store.BeginRecoveryRequest{CompleteUntil: at(4), Reason: "restored"}, at(5))
+		}, at(5)},
+		"and again to the same backup": {func(here, there *store.Namespace) {
+			*there = liftedAll(t, *there, at(10000))
+			*here = here.BeginRecovery(store.BeginRecoveryRequest{CompleteUntil: at(2), Reason: "restored"}, at(5))
+		}, at(5)},
+		"raised here since": {func(here, there *store.Namespace) {
+			*there = liftedAll(t, *there, at(10000))
+			here.RecoveryFloor = at(5)
+		}, at(5)},
+		"restored there since": {func(_, there *store.Namespace) {
+			*there = liftedAll(t, *there, at(10000))
+			*there = there.BeginRecovery(store.BeginRecoveryRequest{CompleteUntil: at(10001), Reason: "restored"}, at(10002))
+		}, at(10002)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			here := store.Namespace{Name: "pay"}.BeginRecovery(store.BeginRecoveryRequest{CompleteUntil: store.KnowsNothing, Reason: "new"}, at(1))
+			here = here.BeginRecovery(store.BeginRecoveryRequest{CompleteUntil: at(2), Reason: "restored"}, at(3))
+			there := flipped(t, take(t, sealed(t, store.Namespace{Name: "pay"}, 1, "there"), here))
+			test.change(&here, &there)
+			here = sealed(t, here, 2, "here")
+			for range 2 {
+				here = take(t, here, there)
+			}
+			here = take(t, flipped(t, here), there)
+			if !here.RecoveryFloor.Equal(test.stands) {
+				t.Errorf("the floor is %v, want %v: %+v", here.RecoveryFloor, test.stands, here.Recovery)
+			}
+			forgot(t, here, name == "nothing was" || !test.stands.IsZero() && name != "restored there since")
+			lifts := 0
+			for _, step := range here.Recovery {
+				if step.Kind == store.RecoveryLifted {
+					lifts++
+				}
+			}
+			if want := test.stands.IsZero() || name == "restored there since"; want != (lifts == 1) {
+				t.Errorf("who lifted it is not told: %+v", here.Recovery)
+			}
+		})
+	}
+}
+
+// What was noted for one move stands after that one alone, not after one elsewhere of which the store hears
+// next because it has missed that its own was given up.
+func TestWhatWasNotedStandsOnlyOnceTheKeysAreHere(t *testing.T) {
+	there := store.Namespace{Name: "pay"}.BeginRecovery(store.BeginRecoveryRequest{CompleteUntil: store.KnowsNothing, Reason: "r"}, at(1))
+	here := take(t, sealed(t, store.Namespace{Name: "pay"}, 1, "here"), there)
+	p := here.Placement
+	here, err := here.Place(store.Placement{Epoch: p.Epoch + 1, Revision: p.Revision + 7, Rule: "fixed elsewhere"})
+	if err != nil || !here.RecoveryFloor.IsZero() || len(here.Recovery) != 0 {
+		t.Errorf("%+v, %v", here, err)
+	}
+}
+
+func liftedAll(t *testing.T, ns store.Namespace, now time.Time) store.Namespace {
+	t.Helper()
+	return lifted(t, ns, store.LiftRecoveryRequest{Namespace: ns.Name, NothingKnown: true, LeasesEnded: true, Actor: "omar"}, now)
+}
+
+func sealed(t *testing.T, ns store.Namespace, epoch int64, to string) store.Namespace {
+	t.Helper()
+	ns, err := ns.Place(store.Placement{Epoch: epoch, Revision: 10 * epoch, Rule: "spread here there elsewhere", Move: store.Move{To: to, Phase: store.MoveSealed}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ns
+}
+
+func flipped(t *testing.T, ns store.Namespace) store.Namespace {
+	t.Helper()
+	p := ns.Placement
+	p.Epoch, p.Revision, p.Rule, p.Move.Phase = p.Epoch+1, p.Revision+1, "fixed "+p.Move.To, store.MoveFlipped
+	ns, err := ns.Place(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ns
+}
+
+func take(t *testing.T, ns, from store.Namespace) store.Namespace {
+	t.Helper()
+	ns, err := ns.TakeHistory(ns.Placement.Revision, from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ns
 }

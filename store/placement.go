@@ -97,7 +97,8 @@ func (p *Placement) Validate() error {
 }
 
 // Place returns the namespace with p in the place of its placement. The floors of old homes that it
-// took over while it was sealed stand if it has moved, and are dropped if the move was given up.
+// took over while it was sealed stand if its keys have come here with the next placement, and are dropped
+// otherwise.
 func (n Namespace) Place(p Placement) (Namespace, error) {
 	if err := p.Validate(); err != nil {
 		return Namespace{}, err
@@ -109,10 +110,16 @@ func (n Namespace) Place(p Placement) (Namespace, error) {
 			n.Name, old.Revision, old.Epoch, p.Revision, p.Epoch))
 	}
 	if p != old && len(n.Recovery) > 0 {
-		n = n.unsealed(p.Epoch > old.Epoch)
+		n = n.unsealed(p.Follows(old))
 	}
 	n.Placement = p
 	return n, nil
+}
+
+// Follows reports whether the placement ends a move that was sealed by the old one: all that was known
+// of the keys is where they were to go.
+func (p *Placement) Follows(old Placement) bool {
+	return old.Move.Phase == MoveSealed && p.Epoch > old.Epoch && p.Revision == old.Revision+1
 }
 
 // CheckMove refuses what belongs to another revision, or to no move in one of the phases.
