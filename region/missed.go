@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/idemd/idemd/region/placement"
 	"github.com/idemd/idemd/store"
@@ -60,7 +61,20 @@ func (r *Region) noteMissed(ctx context.Context, own store.Namespace, p store.Pl
 	if !r.missedMove(own, p) {
 		return nil
 	}
-	return r.knowsNothing(ctx, own, "its keys were moved here (%s, epoch %d) after what this store knows (epoch %d)", p.Rule, p.Epoch, own.Placement.Epoch)
+	return r.knowsNothing(ctx, own, "%s after what this store knows (epoch %d)", movedHere(p), own.Placement.Epoch)
+}
+
+// movedHere begins the reason of a recovery of what a store has missed.
+func movedHere(p store.Placement) string {
+	return fmt.Sprintf("its keys were moved here (%s, epoch %d)", p.Rule, p.Epoch)
+}
+
+// missed reports whether the store has noted that it has missed the move that led to the placement. That
+// its floor has been lifted since says nothing of what others still know.
+func missed(own store.Namespace, p store.Placement) bool {
+	return slices.ContainsFunc(own.Recovery, func(s store.RecoveryStep) bool {
+		return s.Kind == store.RecoveryBegun && s.CompleteUntil.Equal(store.KnowsNothing) && strings.HasPrefix(s.Reason, movedHere(p))
+	})
 }
 
 // createHere creates a namespace in this region's store; its placement is the one that other regions

@@ -57,7 +57,9 @@ type Exported struct {
 //	flipped   FLIPPED, fixed TO       the new home serves; the others forget
 //	done      no move
 //
-// To abandon is to go from frozen or sealed to clearing, and from there to where it began.
+// To abandon is to go from frozen or sealed to clearing, and from there to where it began. If the new home
+// is restored from before the move while it is flipped, it goes from there to sealed once more, under the new
+// rule, and back when the records have been copied again.
 type Mover struct {
 	// Here is the region this runs in, and Local its store.
 	Here  string
@@ -131,6 +133,7 @@ type move struct {
 	missing []string        // regions that were not reached, of a move that is abandoned
 	left    []string        // the homes before the flip, if this run has seen it
 	last    time.Time       // by the old homes' clocks: when nothing was granted any more
+	again   bool            // what the new home had lost was copied again
 	detail  string          // for the next step
 }
 
@@ -149,6 +152,9 @@ func (v *move) step(ctx context.Context) error {
 	case placement.Frozen:
 		return v.freeze(ctx)
 	case placement.Sealed:
+		if v.arrived() {
+			return v.carryAgain(ctx)
+		}
 		return v.carry(ctx)
 	case placement.Flipped:
 		return v.finish(ctx)
@@ -243,6 +249,12 @@ func (v *move) finish(ctx context.Context) error {
 	}
 	if err := v.takeHistory(ctx, placed); err != nil { // or just now
 		return err
+	}
+	if lost, err := v.hasLost(ctx); err != nil {
+		return err
+	} else if lost {
+		v.detail = "the new home has lost the keys that had come; they are copied again"
+		return v.decide(ctx, v.next(store.MoveSealed))
 	}
 	for _, region := range left {
 		if err := v.forget(ctx, region); err != nil {

@@ -14,11 +14,11 @@ import (
 // needed for it; of the others those that can be reached take part, and the rest hear of it when they
 // are back. What the new home had copied, it forgets now, or before anything is moved there again.
 func (v *move) abandon(ctx context.Context) error {
-	switch v.now() {
-	case placement.Flipped:
+	switch now := v.now(); {
+	case now != placement.AtRest && v.arrived():
 		return store.Refuse(store.ErrInvalidArgument, fmt.Sprintf(
 			"the keys of namespace %q have arrived in region %q; to have them back, move them back", v.Namespace, v.To))
-	case placement.AtRest:
+	case now == placement.AtRest:
 		return store.Refuse(store.ErrInvalidArgument, fmt.Sprintf(
 			"no move of namespace %q is under way%s, and nothing was changed: its keys live by %q (epoch %d)", v.Namespace, v.asFarAs(), v.current.Rule, v.current.Epoch))
 	}

@@ -16,7 +16,7 @@ func (v *move) copy(ctx context.Context) error {
 	copied := map[store.KeyDigest]struct{}{}
 	for {
 		before := len(copied)
-		for _, source := range v.sources() {
+		for _, source := range v.copiedFrom() {
 			if err := v.copyFrom(ctx, source, copied); err != nil {
 				return err
 			}
@@ -56,14 +56,16 @@ func (v *move) copyFrom(ctx context.Context, source string, copied map[store.Key
 	return nil
 }
 
-// importNew stores those of the records that have not been. A region may have records of keys
-// that live elsewhere, of a move that was abandoned: they say nothing any more.
+// importNew stores those of the records that are wanted and have not been.
 func (v *move) importNew(ctx context.Context, source string, records []store.Inspection, ahead time.Duration, copied map[store.KeyDigest]struct{}) error {
 	var fresh []store.Inspection
 	var digests []store.KeyDigest
 	for _, in := range records {
 		digest := in.Record.Key.Digest()
-		if _, known := copied[digest]; known || v.rule.Home(in.Record.Key) != source {
+		_, known := copied[digest]
+		if wanted, err := v.wants(ctx, source, in.Record, known); err != nil {
+			return err
+		} else if !wanted {
 			continue
 		}
 		if in.Record.State == store.StateInProgress && in.Record.LeaseEnd.After(v.last) { // a listing left it out
