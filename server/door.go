@@ -1,7 +1,6 @@
 package server
 
 import (
-	"container/list"
 	"log/slog"
 	"net"
 	"sync"
@@ -32,8 +31,9 @@ const (
 
 // door is a listener that keeps only so many connections open: each takes memory before anything
 // is known about who is behind it. Strangers, of whom nothing is known that counts, have some of
-// the places, not for long, and of them the one who came first makes room. So a caller that
-// comes, who is a stranger too, has time to show who it is however many others come. The other
+// the places, not for long, and of them who came first from where most come makes room. So a caller
+// that comes, who is a stranger too, has time to show who it is however many others come from few
+// addresses; and from many, as much as they take to take all places anew. The other
 // places are for those who are known, and of them whoever has most makes room: who has few is
 // not kept out by who has many.
 type door struct {
@@ -44,7 +44,7 @@ type door struct {
 	metrics   *Metrics
 
 	mu      sync.Mutex
-	unknown list.List // the strangers, who came first in front
+	unknown crowds // the strangers
 	known   map[identity.Principal]map[*passed]struct{}
 	open    int // of those who are known
 	full    bool
@@ -77,7 +77,7 @@ func (d *door) enter(p *passed) bool {
 	switch {
 	case d.strangers > 0:
 		p.peer.met = p.isOf
-		d.estrange(p, d.unknown.PushBack(p))
+		d.estrange(p, false)
 	case d.open < d.most:
 		d.admit(p, "")
 	default:
@@ -87,12 +87,12 @@ func (d *door) enter(p *passed) bool {
 	return true
 }
 
-// estrange has a connection be a stranger's, at a place among them. d.mu is held.
-func (d *door) estrange(p *passed, at *list.Element) {
-	p.stranger = at
+// estrange has a connection be a stranger's. d.mu is held.
+func (d *door) estrange(p *passed, wasKnown bool) {
+	p.stranger = d.unknown.add(p, wasKnown)
 	p.leaving = time.AfterFunc(strangerTime, p.expire)
 	if d.unknown.Len() > d.strangers {
-		d.refuse(d.unknown.Front().Value.(*passed))
+		d.refuse(d.unknown.first())
 	}
 }
 
@@ -133,8 +133,8 @@ func (d *door) longestIdle(principal identity.Principal) (idle *passed) {
 	return idle
 }
 
-// lookAgain makes strangers again of those who are not known any more. They are the first to
-// make room.
+// lookAgain makes strangers again of those who are not known any more. They are the first
+// to make room of those who come from as many.
 func (d *door) lookAgain(knows func(identity.Principal) bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -144,7 +144,7 @@ func (d *door) lookAgain(knows func(identity.Principal) bool) {
 		}
 		for p := range of {
 			d.leave(p)
-			d.estrange(p, d.unknown.PushFront(p))
+			d.estrange(p, true)
 		}
 	}
 }
@@ -174,7 +174,7 @@ func (d *door) shut(p *passed) error {
 // leave makes room. d.mu is held.
 func (d *door) leave(p *passed) {
 	if p.stranger != nil {
-		d.unknown.Remove(p.stranger)
+		d.unknown.remove(p.stranger)
 		p.stranger = nil
 		p.leaving.Stop()
 	}
@@ -216,8 +216,8 @@ type passed struct {
 
 	// The rest door.mu guards.
 	principal identity.Principal
-	stranger  *list.Element // among those that are unknown; nil: it is none
-	leaving   *time.Timer   // of a stranger
+	stranger  *visitor    // among those that are unknown; nil: it is none
+	leaving   *time.Timer // of a stranger
 }
 
 // Read implements net.Conn. Once a stranger has sent enough it waits for what becomes of it: what

@@ -32,7 +32,13 @@ type entrance struct {
 
 func newEntrance(t testing.TB, most, strangers int) *entrance {
 	e := &entrance{TB: t, rig: newRig(t, newMemory()), lis: bufconn.Listen(1 << 20), let: make(chan *passed, 1)}
-	d := newDoor(e.lis, most, strangers, e.config.Logger, e.config.Metrics)
+	e.listen(e.lis, most, strangers)
+	return e
+}
+
+// listen lets in who comes to a listener.
+func (e *entrance) listen(lis net.Listener, most, strangers int) {
+	d := newDoor(lis, most, strangers, e.config.Logger, e.config.Metrics)
 	go func() {
 		for {
 			c, err := d.Accept()
@@ -42,7 +48,6 @@ func newEntrance(t testing.TB, most, strangers int) *entrance {
 			e.let <- c.(*passed)
 		}
 	}()
-	return e
 }
 
 func (e *entrance) close() {
