@@ -124,9 +124,8 @@ func readToken(path string) (string, error) {
 	return fields[0], nil
 }
 
-// tlsTrouble is what is known of a connection that TLS did not let come about; empty if that is
-// not the reason.
-func tlsTrouble(message string) string {
+// trouble is what is known of a connection over which nobody answered; empty if it is nothing.
+func (f *credentialFlags) trouble(message string) string {
 	if at := strings.Index(message, "the certificate in "); at >= 0 { // one's own; the server may not be heard on it
 		return "; TLS: " + strings.TrimSuffix(message[at:], `"`)
 	}
@@ -135,8 +134,11 @@ func tlsTrouble(message string) string {
 			return fmt.Sprintf("; TLS: %s", strings.TrimSuffix(reason, `"`))
 		}
 	}
-	if strings.Contains(message, "server preface") {
+	switch {
+	case !strings.Contains(message, "server preface"):
+		return ""
+	case f.CA == "":
 		return "; if it serves with TLS, --ca is missing"
 	}
-	return ""
+	return "; it closed the connection after the handshake of TLS: it has no room for more, or it is no idemd"
 }

@@ -136,7 +136,7 @@ func (f *remoteFlags) explain(err error, limit time.Duration) error {
 	}
 	switch st.Code() {
 	case codes.Unavailable:
-		err = fmt.Errorf("no answer from %s (is `idemd serve` running there?)%s", f.Addr, tlsTrouble(st.Message()))
+		err = fmt.Errorf("no answer from %s (is `idemd serve` running there?)%s", f.Addr, f.trouble(st.Message()))
 	case codes.DeadlineExceeded:
 		err = fmt.Errorf("no answer from %s within %v", f.Addr, span(limit))
 	case codes.Canceled:
