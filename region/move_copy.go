@@ -2,10 +2,15 @@ package region
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/idemd/idemd/store"
 )
+
+// maxCopyAgain is how often a region's records are listed from the beginning again, in one go.
+const maxCopyAgain = 10
 
 // tellEvery is how many records are copied between two steps that say so.
 const tellEvery = 1000
@@ -37,8 +42,17 @@ func (v *move) copyFrom(ctx context.Context, source string, copied map[store.Key
 	if err != nil {
 		return err
 	}
+	again := 0
 	for token, more := "", true; more; more = token != "" {
 		page, err := party.Export(ctx, v.Namespace, v.current.Revision, token)
+		if token != "" && errors.Is(err, store.ErrInvalidArgument) { // a server that was started since
+			if again++; again > maxCopyAgain {
+				return &store.Error{Sentinel: store.ErrUnavailable, RetryAfter: time.Second, Cause: err, Detail: fmt.Sprintf(
+					"the server of region %q does not know any more how far its records were copied; nothing is lost: run the move again", source)}
+			}
+			token = ""
+			page, err = party.Export(ctx, v.Namespace, v.current.Revision, token)
+		}
 		if err != nil {
 			return err
 		}

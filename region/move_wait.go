@@ -2,6 +2,7 @@ package region
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"math"
 	"time"
@@ -78,17 +79,31 @@ func (v *move) held(ctx context.Context, region string) (Held, error) {
 }
 
 // awaitClock waits until the clock here is past everything that the old homes have done: a
-// fence is no lower than the clock, and so every fence from here on is above theirs.
+// fence is no lower than the clock, and so every fence from here on is above theirs. It says so if that
+// takes long, and does not wait for a clock that was set back.
 func (v *move) awaitClock(ctx context.Context) error {
+	told := false
 	for {
 		here, err := v.placeAt(ctx, v.Here, v.current)
 		if err != nil {
 			return err
 		}
-		if here.Now.After(v.last) {
+		behind := v.last.Sub(here.Now)
+		if behind < 0 {
 			return nil
 		}
-		if err := v.sleep(ctx, v.last.Sub(here.Now)+time.Microsecond); err != nil {
+		if behind > maxBehind {
+			return store.Refuse(store.ErrInvalidArgument, fmt.Sprintf(
+				"the clock of region %q is %v behind those of the regions that its keys come from, and namespace %q stays sealed until it is past these; mend the clock, and run the move again",
+				v.Here, behind.Round(time.Second), v.Namespace))
+		}
+		if behind >= time.Second && !told {
+			told = true
+			if err := v.reached("sealed", fmt.Sprintf("all is copied; the clock of region %q is %v behind, and that is waited for", v.Here, behind.Round(time.Second))); err != nil {
+				return err
+			}
+		}
+		if err := v.sleep(ctx, behind+time.Microsecond); err != nil {
 			return err
 		}
 	}
