@@ -229,20 +229,20 @@ type importLine struct {
 	Happened    bool           `json:"happened"`
 	Nothing     bool           `json:"nothing"`
 	Outcome     *importOutcome `json:"outcome"`
-	CompletedAt *time.Time     `json:"completed_at"`
+	CompletedAt *importTime    `json:"completed_at"`
 	Reason      string         `json:"reason"`
 }
 
 type importFingerprint struct {
-	Version uint32 `json:"version"`
-	Digest  []byte `json:"digest"` // base64
+	Version uint32      `json:"version"`
+	Digest  importBytes `json:"digest"`
 }
 
 type importOutcome struct {
-	Code    code   `json:"code"`
-	Message string `json:"message"`
-	Body    string `json:"body"`
-	Type    string `json:"type"`
+	Code    importCode `json:"code"`
+	Message string     `json:"message"`
+	Body    string     `json:"body"`
+	Type    string     `json:"type"`
 }
 
 // maxImportLine has room for the largest outcome with every byte escaped.
@@ -370,7 +370,7 @@ func (l *importLine) request(namespace string) (store.ImportRequest, error) {
 		if l.CompletedAt.IsZero() { // which means now, to a server
 			return req, errors.New("completed_at is the year 1, a time that nobody has set; leave it out if it is not known: then retention counts from now")
 		}
-		req.CompletedAt = *l.CompletedAt
+		req.CompletedAt = l.CompletedAt.Time
 	}
 	said := 0
 	for _, one := range []bool{l.Happened, l.Nothing, l.Outcome != nil} {

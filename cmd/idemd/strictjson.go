@@ -33,7 +33,20 @@ func strictJSON(text []byte, v any) error {
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
-	return d.Decode(v)
+	return fieldError(d.Decode(v))
+}
+
+// fieldError is an error of encoding/json in the words of whoever wrote the object, who knows nothing
+// of the types here.
+func fieldError(err error) error {
+	var wrong *json.UnmarshalTypeError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &wrong):
+		return fmt.Errorf("%s must be %s", wrong.Field, mustBe(wrong.Type))
+	}
+	return errors.New(strings.TrimPrefix(err.Error(), "json: "))
 }
 
 // invalidUTF8 is where the text is not UTF-8, or -1.

@@ -46,7 +46,7 @@ func TestImportLine(t *testing.T) {
 		"{\"id\": \"a\x01\"}":                     "invalid character",
 		`["a"]`:                                   "an object is expected",
 		`null`:                                    "an object is expected",
-		`{"id": 7}`:                               "cannot unmarshal number",
+		`{"id": 7}`:                               "id must be a text",
 	} {
 		if line, err := parseImportLine([]byte(text)); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %+v, %v, want an error that says %q", text, line, err, says)
