@@ -68,7 +68,7 @@ func (x *execution) claim(ctx context.Context) (acting context.Context, replay *
 // mayBeGranted reports whether a claim that ended with err may have been granted
 // nevertheless, now or when it arrives.
 func mayBeGranted(err error) bool {
-	return unanswered(err) && !isAny(err, store.ErrOverloaded, store.ErrQuota, store.ErrNamespaceMoving)
+	return unanswered(err) && !isAny(err, store.ErrOverloaded, store.ErrQuota, store.ErrNamespaceMoving, store.ErrNoHome)
 }
 
 // giveBack has what an unanswered claim was granted released in the background, as nobody
@@ -107,7 +107,7 @@ func (x *execution) release(ctx context.Context) error {
 // failsOpen reports whether the caller acts without a guard: only if idemd, or the key's home, does
 // not answer. Whoever refuses is there, and may have granted the key to somebody else.
 func (x *execution) failsOpen(ctx context.Context, err error) bool {
-	return x.failOpen && isAny(err, store.ErrUnavailable, store.ErrHomeUnreachable) && ctx.Err() == nil
+	return x.failOpen && noAnswer(err) && ctx.Err() == nil
 }
 
 func (x *execution) granted(ctx context.Context, g *store.Granted, sent time.Time) context.Context {

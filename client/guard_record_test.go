@@ -441,6 +441,7 @@ func TestFailOpenIsNotForRefusals(t *testing.T) {
 		{store.ErrQuota, codes.ResourceExhausted, "QUOTA", client.EventRefused},
 		{store.ErrOverloaded, codes.ResourceExhausted, "OVERLOADED", client.EventRefused},
 		{store.ErrNamespaceMoving, codes.Unavailable, "NAMESPACE_MOVING", client.EventRefused},
+		{store.ErrNoHome, codes.Unavailable, "STORE_UNAVAILABLE", client.EventRefused},
 		{store.ErrInternal, codes.Internal, "INTERNAL", client.EventStoreDown},
 	} {
 		guarded(t, func(t *testing.T, r *rig) {

@@ -32,7 +32,7 @@ func (q *quiet) asked(due time.Time) {
 
 // answered notes how an operation ended. A refusal is an answer as well.
 func (q *quiet) answered(err error) {
-	if err != nil && (isContextError(err) || isAny(err, store.ErrUnavailable)) {
+	if err != nil && (isContextError(err) || isAny(err, store.ErrUnavailable) && !isAny(err, store.ErrNoHome)) {
 		return
 	}
 	q.mu.Lock()

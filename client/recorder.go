@@ -131,7 +131,13 @@ func (e *ending) again(err error) bool {
 // isDown reports whether an error of a claim says that the store does not answer. A caller
 // that went away, and a refusal to be sent again later, are no such thing.
 func isDown(err error) bool {
-	return isAny(err, store.ErrUnavailable, store.ErrHomeUnreachable, store.ErrInternal, context.DeadlineExceeded)
+	return noAnswer(err) || isAny(err, store.ErrInternal, context.DeadlineExceeded)
+}
+
+// noAnswer reports whether neither the store nor the key's home says anything. Where there is no home
+// for now somebody has said so, who knows that it is not known what the key was used for.
+func noAnswer(err error) bool {
+	return isAny(err, store.ErrUnavailable, store.ErrHomeUnreachable) && !isAny(err, store.ErrNoHome)
 }
 
 // unanswered reports whether the store may yet answer, if asked again.

@@ -281,7 +281,7 @@ func (r *Region) find(ctx context.Context, namespace string) (*known, error) {
 
 func homeless(k *known) error {
 	return &store.Error{
-		Sentinel: store.ErrUnavailable, RetryAfter: time.Second,
+		Sentinel: store.ErrNoHome, RetryAfter: time.Second,
 		Detail: fmt.Sprintf("namespace %q has no home yet: %s", k.ns.Name, k.problem),
 	}
 }

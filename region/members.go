@@ -391,7 +391,7 @@ func (r *Region) atHome() error {
 		missing = "it is joining; send it again"
 	}
 	return &store.Error{
-		Sentinel: store.ErrUnavailable, RetryAfter: time.Second,
+		Sentinel: store.ErrNoHome, RetryAfter: time.Second,
 		Detail: fmt.Sprintf("the store of region %q (id %s) is home to no keys yet: %s", r.config.Name, m.StoreID, missing),
 	}
 }
@@ -403,7 +403,7 @@ func (r *Region) atStart() error {
 		return nil
 	}
 	return &store.Error{
-		Sentinel: store.ErrUnavailable, RetryAfter: pingInterval,
+		Sentinel: store.ErrNoHome, RetryAfter: pingInterval,
 		Detail: fmt.Sprintf("the server of region %q was just started, and waits %v at most to hear from region %q that its store was not replaced; send it again", r.config.Name, startTime, name),
 	}
 }

@@ -94,7 +94,7 @@ func (r *Region) hasNews(ctx context.Context, namespace, home string, epoch int6
 
 func disputed(k *known) error {
 	return &store.Error{
-		Sentinel: store.ErrUnavailable, RetryAfter: time.Second,
+		Sentinel: store.ErrNoHome, RetryAfter: time.Second,
 		Detail: fmt.Sprintf("where namespace %q lives is disputed, so nothing of it is granted: %s", k.ns.Name, k.dispute),
 	}
 }
@@ -102,7 +102,7 @@ func disputed(k *known) error {
 // undecided is the refusal of what two regions do not agree on. Nothing was done.
 func undecided(namespace, home string, cause error) error {
 	return &store.Error{
-		Sentinel: store.ErrUnavailable, RetryAfter: pingInterval,
+		Sentinel: store.ErrNoHome, RetryAfter: pingInterval,
 		Detail: fmt.Sprintf("region %q does not yet know namespace %q to live where it does here; nothing was done; send it again", home, namespace),
 		Cause:  cause,
 	}

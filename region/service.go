@@ -75,7 +75,7 @@ func (s *service) believed(ctx context.Context, m asking) (*peer, error) {
 		return p, nil
 	}
 	return nil, &store.Error{
-		Sentinel: store.ErrUnavailable, RetryAfter: time.Second,
+		Sentinel: store.ErrNoHome, RetryAfter: time.Second,
 		Detail: fmt.Sprintf("region %q does not believe who asks as region %q: %v", s.region.config.Name, p.name, s.region.strange(p.name, shown)),
 	}
 }

@@ -76,6 +76,9 @@ var (
 	ErrUnavailable = errors.New("store is unavailable")
 	// ErrHomeUnreachable: as ErrUnavailable, because the home region is out of reach.
 	ErrHomeUnreachable = errors.New("home region is unreachable")
+	// ErrNoHome: nothing was done: no region serves the key for now. Its home's store may not know what it
+	// was used for, or the regions do not agree which one that is. Send it again. It is an ErrUnavailable.
+	ErrNoHome = fmt.Errorf("%w: no home", ErrUnavailable)
 	// ErrNamespaceMoving: nothing was done: the namespace is on its way to another region. Send
 	// it again.
 	ErrNamespaceMoving = errors.New("namespace is moving")

@@ -11,7 +11,7 @@ import (
 // Expected answers (in progress and completed included) are values. A refusal is an
 // [*Error] that unwraps to one of the sentinels of this package. The table in the
 // package documentation says which answer comes when; an implementation adds only
-// ErrUnavailable, ErrHomeUnreachable, ErrOverloaded, ErrQuota, ErrRecordCorrupt and the
+// ErrUnavailable, ErrHomeUnreachable, ErrNoHome, ErrOverloaded, ErrQuota, ErrRecordCorrupt and the
 // context's error.
 //
 // An operation that returned without an error is durable: neither kill -9 nor power

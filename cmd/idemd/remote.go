@@ -157,7 +157,7 @@ func (f *remoteFlags) explain(err error, limit time.Duration) error {
 func refusal(reason, message string) error {
 	err := fmt.Errorf("%s: %s", reason, message)
 	switch reason {
-	case "STORE_UNAVAILABLE", "HOME_UNREACHABLE", "INTERNAL":
+	case "STORE_UNAVAILABLE", "HOME_UNREACHABLE", "NO_HOME", "INTERNAL":
 		return exitError{err, exitNoAnswer}
 	case "OUTCOME_TOO_LARGE": // for the namespace: what is too large for all of them was not sent
 		return fmt.Errorf("%w (--body-omitted, or let an operator raise the namespace's --max-outcome-bytes, to %d at most)", err, store.MaxOutcomeBytes)

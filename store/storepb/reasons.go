@@ -69,6 +69,7 @@ var refusals = withInfo([]refusal{
 	{sentinel: store.ErrAlreadyCompleted, code: codes.AlreadyExists, reason: pb.ErrorReason_ERROR_REASON_ALREADY_COMPLETED},
 	{sentinel: store.ErrNamespaceExists, code: codes.AlreadyExists, reason: pb.ErrorReason_ERROR_REASON_NAMESPACE_EXISTS},
 
+	{sentinel: store.ErrNoHome, code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_NO_HOME, retry: true}, // before what it wraps
 	{sentinel: store.ErrUnavailable, code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE, retry: true},
 	{sentinel: store.ErrHomeUnreachable, code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_HOME_UNREACHABLE, retry: true},
 	{sentinel: store.ErrNamespaceMoving, code: codes.Unavailable, reason: pb.ErrorReason_ERROR_REASON_NAMESPACE_MOVING, retry: true},

@@ -142,6 +142,7 @@ func TestWhatIsWorthRetryingSaysWhen(t *testing.T) {
 	worth := []pb.ErrorReason{
 		pb.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE,
 		pb.ErrorReason_ERROR_REASON_HOME_UNREACHABLE,
+		pb.ErrorReason_ERROR_REASON_NO_HOME,
 		pb.ErrorReason_ERROR_REASON_NAMESPACE_MOVING,
 		pb.ErrorReason_ERROR_REASON_OVERLOADED,
 		pb.ErrorReason_ERROR_REASON_QUOTA,

@@ -93,7 +93,7 @@ var sentinels = []error{
 	store.ErrNamespaceExists, store.ErrUnauthenticated, store.ErrPermissionDenied, store.ErrFingerprintMismatch, store.ErrKeyExpired, store.ErrUnknownHistory,
 	store.ErrAttemptTooLong, store.ErrWrongRegion, store.ErrKeyNotFound, store.ErrStaleFence,
 	store.ErrStaleAttempt, store.ErrLeaseExpired, store.ErrAlreadyCompleted, store.ErrNotLapsed,
-	store.ErrNotHeld, store.ErrNoFloor, store.ErrNotConfirmed, store.ErrUnavailable, store.ErrHomeUnreachable, store.ErrNamespaceMoving, store.ErrOverloaded, store.ErrQuota,
+	store.ErrNotHeld, store.ErrNoFloor, store.ErrNotConfirmed, store.ErrNoHome, store.ErrUnavailable, store.ErrHomeUnreachable, store.ErrNamespaceMoving, store.ErrOverloaded, store.ErrQuota,
 	store.ErrRecordCorrupt, store.ErrInternal,
 }
 

@@ -67,6 +67,9 @@ const (
 	ErrorReason_ERROR_REASON_HOME_UNREACHABLE  ErrorReason = 21
 	// The namespace moves to another region; nothing was done.
 	ErrorReason_ERROR_REASON_NAMESPACE_MOVING ErrorReason = 29
+	// No region serves the key for now, as far as is known where it was asked: the store of its home has
+	// not joined the others, or the regions do not agree. Nothing was done.
+	ErrorReason_ERROR_REASON_NO_HOME ErrorReason = 32
 	// RESOURCE_EXHAUSTED: nothing was done; send it again later.
 	ErrorReason_ERROR_REASON_OVERLOADED ErrorReason = 22
 	ErrorReason_ERROR_REASON_QUOTA      ErrorReason = 23
@@ -110,6 +113,7 @@ var (
 		20: "ERROR_REASON_STORE_UNAVAILABLE",
 		21: "ERROR_REASON_HOME_UNREACHABLE",
 		29: "ERROR_REASON_NAMESPACE_MOVING",
+		32: "ERROR_REASON_NO_HOME",
 		22: "ERROR_REASON_OVERLOADED",
 		23: "ERROR_REASON_QUOTA",
 		24: "ERROR_REASON_RECORD_CORRUPT",
@@ -144,6 +148,7 @@ var (
 		"ERROR_REASON_STORE_UNAVAILABLE":    20,
 		"ERROR_REASON_HOME_UNREACHABLE":     21,
 		"ERROR_REASON_NAMESPACE_MOVING":     29,
+		"ERROR_REASON_NO_HOME":              32,
 		"ERROR_REASON_OVERLOADED":           22,
 		"ERROR_REASON_QUOTA":                23,
 		"ERROR_REASON_RECORD_CORRUPT":       24,
@@ -184,7 +189,7 @@ var File_idemd_v1_errors_proto protoreflect.FileDescriptor
 
 const file_idemd_v1_errors_proto_rawDesc = "" +
 	"\n" +
-	"\x15idemd/v1/errors.proto\x12\bidemd.v1*\x9c\b\n" +
+	"\x15idemd/v1/errors.proto\x12\bidemd.v1*\xb6\b\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12!\n" +
 	"\x1dERROR_REASON_INVALID_ARGUMENT\x10\x01\x12\x1d\n" +
@@ -212,7 +217,8 @@ const file_idemd_v1_errors_proto_rawDesc = "" +
 	"\x1dERROR_REASON_NAMESPACE_EXISTS\x10\x13\x12\"\n" +
 	"\x1eERROR_REASON_STORE_UNAVAILABLE\x10\x14\x12!\n" +
 	"\x1dERROR_REASON_HOME_UNREACHABLE\x10\x15\x12!\n" +
-	"\x1dERROR_REASON_NAMESPACE_MOVING\x10\x1d\x12\x1b\n" +
+	"\x1dERROR_REASON_NAMESPACE_MOVING\x10\x1d\x12\x18\n" +
+	"\x14ERROR_REASON_NO_HOME\x10 \x12\x1b\n" +
 	"\x17ERROR_REASON_OVERLOADED\x10\x16\x12\x16\n" +
 	"\x12ERROR_REASON_QUOTA\x10\x17\x12\x1f\n" +
 	"\x1bERROR_REASON_RECORD_CORRUPT\x10\x18\x12 \n" +
