@@ -135,7 +135,7 @@ func (f *credentialFlags) trouble(message string) string {
 		}
 	}
 	switch {
-	case !strings.Contains(message, "server preface"):
+	case !strings.Contains(message, "server preface") && !strings.HasPrefix(message, "write tcp"): // it was closed before anything was said
 		return ""
 	case f.CA == "":
 		return "; if it serves with TLS, --ca is missing"

@@ -75,7 +75,7 @@ func TestBackupToRecovery(t *testing.T) {
 			t.Errorf("import: %s\n%s", got.stdout, got.stderr)
 		}
 		for _, says := range []string{
-			"line 4: the key is known and says something else (completed, ", "line 5: say one of ", `line 6: json: unknown field "outcom"`,
+			"line 4: the key is known and says something else (completed, ", "line 5: say one of ", `line 6: unknown field "outcom"`,
 			"line 8: byte 12 is not UTF-8", "line 9: the key is known and says something else (completed, ",
 			"line 10: completed_at is the year 1",
 			"outcome OK, fingerprint not known: an operator imported it without one)",
