@@ -30,7 +30,7 @@ func TestARestoreFromBeforeAMove(t *testing.T) {
 	var refused result
 	until(t, func() bool {
 		refused = run(t, at(eu, append(order, "--attempt=c")...)...)
-		return !strings.Contains(refused.stderr, "UNAVAILABLE") && !strings.Contains(refused.stderr, "HOME_UNREACHABLE")
+		return !strings.Contains(refused.stderr, "UNAVAILABLE") && !strings.Contains(refused.stderr, "HOME_UNREACHABLE") && !strings.Contains(refused.stderr, "NO_HOME")
 	})
 	refused.fails(t, exitFailed, "UNKNOWN_HISTORY")
 	_, ofPay, _ := strings.Cut(run(t, at(eu, "recovery", "status")...).ok(t), "pay\n")
