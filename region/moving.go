@@ -14,6 +14,7 @@ import (
 type movesAt struct {
 	stage placement.Stage
 	to    string
+	came  bool      // the keys have arrived there before, so that the move is not given up
 	since time.Time // it was seen
 }
 
@@ -22,11 +23,12 @@ func (r *Region) noteMoves(list []store.Namespace) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, ns := range list {
-		at, before := movesAt{placement.StageOf(ns.Placement), ns.Placement.Move.To, time.Now()}, r.moves[ns.Name]
+		p := ns.Placement
+		at, before := movesAt{placement.StageOf(p), p.Move.To, p.Rule == placement.Fixed(p.Move.To), time.Now()}, r.moves[ns.Name]
 		switch {
 		case at.stage == placement.AtRest && before.stage == placement.AtRest:
 			continue
-		case at.stage == before.stage && at.to == before.to:
+		case at.stage == before.stage && at.to == before.to && at.came == before.came:
 			at = before
 		}
 		r.moves[ns.Name] = at
@@ -57,7 +59,7 @@ func (a movesAt) notice(namespace string) string {
 	again := fmt.Sprintf("idemd region move %s %s", namespace, a.to)
 	text := fmt.Sprintf("is on its way to region %q, %s since %s as far as is seen here: %s; if that command does not run any more, run it again: %s",
 		a.to, a.stage, a.since.UTC().Format(time.RFC3339), callers[a.stage], again)
-	if a.stage == placement.Frozen || a.stage == placement.Sealed {
+	if !a.came && (a.stage == placement.Frozen || a.stage == placement.Sealed) {
 		text += ", or give it up with --abandon"
 	}
 	return text

@@ -20,6 +20,7 @@ func TestAMoveThatLastsIsShown(t *testing.T) {
 		{"clearing", store.Placement{Epoch: 1, Rule: "fixed eu", Move: store.Move{To: "us", Phase: store.MoveFlipped}}, false},
 		{"frozen", store.Placement{Epoch: 1, Rule: "fixed eu", Move: store.Move{To: "us", Phase: store.MoveFrozen}}, true},
 		{"sealed", store.Placement{Epoch: 1, Rule: "fixed eu", Move: store.Move{To: "us", Phase: store.MoveSealed}}, true},
+		{"sealed", store.Placement{Epoch: 2, Rule: "fixed us", Move: store.Move{To: "us", Phase: store.MoveSealed}}, false}, // once more
 		{"flipped", store.Placement{Epoch: 2, Rule: "fixed us", Move: store.Move{To: "us", Phase: store.MoveFlipped}}, false},
 	} {
 		t.Run(test.step, func(t *testing.T) {
