@@ -8,8 +8,10 @@ GOVULNCHECK   := go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
 FUZZTIME ?= 12s
 
-# Tests that wait more than they work. Begun first, they leave the processor to the others.
+# Tests that wait more than they work. Begun first, they leave the processor to the others,
+# of which there is one at a time more than processors are here.
 SLOW_FIRST := ./store/sqlstore ./region/regiontest
+AT_ONCE    := -p $(shell expr $$(nproc) + 1)
 
 # Left out by 'make race': tests of processes, which are built without the race detector, and of
 # what other packages' tests use under it.
@@ -31,7 +33,7 @@ postgres: ## Install the server binaries of PostgreSQL (Debian's), if there are 
 
 .PHONY: test
 test: postgres ## Run every test
-	go test $(SLOW_FIRST) ./...
+	go test $(AT_ONCE) $(SLOW_FIRST) ./...
 	@test -n "$$IDEMD_COCKROACH_DSN" || echo "test: CockroachDB was NOT run: IDEMD_COCKROACH_DSN is not set"
 
 # On one processor, as all timers of a synctest bubble share one context of the race detector,
@@ -42,7 +44,7 @@ test: postgres ## Run every test
 race: postgres ## Run the tests under the race detector, the heavy ones shortened or left out
 	@echo "race: -short: what only repeats for long is shortened or left out, as the race detector makes it many times slower; 'make test' runs all of it. Affected:"
 	@grep -rl --include='*_test.go' 'testing.Short()' .
-	go test -race -short -cpu 1 $(SLOW_FIRST) $$(go list ./... | grep -v $(NOT_RACED))
+	go test -race -short -cpu 1 $(AT_ONCE) $(SLOW_FIRST) $$(go list ./... | grep -v $(NOT_RACED))
 
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZTIME (12s), two at once
