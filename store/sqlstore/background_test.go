@@ -47,10 +47,13 @@ func (r *rig) opened(dsn string, every time.Duration) (*Store, channelObserver, 
 func (r *rig) healthy(s *Store, observer channelObserver) {
 	r.t.Helper()
 	late := time.After(time.Minute) // all tests share a server, and what one holds open keeps the others waiting
+	again := time.NewTicker(refreshEvery) // what holds it up may end after the last word of the observer
+	defer again.Stop()
 	for s.catalog.copy.Load().now < r.now().UnixMicro() || s.Health(r.t.Context()) != nil {
 		s.catalog.kick()
 		select {
 		case <-observer.ahead:
+		case <-again.C:
 		case <-late:
 			r.t.Fatal("no buckets are made: ", s.Health(r.t.Context()))
 		}
