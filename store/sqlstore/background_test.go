@@ -46,7 +46,7 @@ func (r *rig) opened(dsn string, every time.Duration) (*Store, channelObserver, 
 // healthy waits until a store has made by itself what it needs.
 func (r *rig) healthy(s *Store, observer channelObserver) {
 	r.t.Helper()
-	late := time.After(time.Minute) // all tests share a server, and what one holds open keeps the others waiting
+	late := time.After(time.Minute)       // all tests share a server, and what one holds open keeps the others waiting
 	again := time.NewTicker(refreshEvery) // what holds it up may end after the last word of the observer
 	defer again.Stop()
 	for s.catalog.copy.Load().now < r.now().UnixMicro() || s.Health(r.t.Context()) != nil {
