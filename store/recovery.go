@@ -302,11 +302,14 @@ func (r *ImportRequest) Validate() error {
 
 // DecideImport is the table's Import. For old see [DecideClaim].
 func DecideImport(old *Record, ns *Namespace, req ImportRequest, now time.Time) (ImportAnswer, Change, error) {
-	refused := ns.refuse(old, req.Epoch, ns.checkImportRequest(&req, now), now)
+	refused := ns.refuse(old, req.Epoch, ns.checkImportRequest(&req), now)
 	return settle(ns, refused, func() (ImportAnswer, Change, error) { return decideImport(old, ns, req, now) })
 }
 
 func decideImport(old *Record, ns *Namespace, req ImportRequest, now time.Time) (ImportAnswer, Change, error) {
+	if err := ns.checkCompletion(&req, now); err != nil {
+		return ImportAnswer{}, Change{}, err
+	}
 	rec := live(old, now)
 	if rec != nil && (rec.State != StateReleased || !ns.mayHaveForgotten(rec.knownSince(), time.Time{})) {
 		return ImportAnswer{Record: rec, Same: rec.is(&req)}, Change{}, nil
@@ -335,12 +338,17 @@ func decideImport(old *Record, ns *Namespace, req ImportRequest, now time.Time) 
 }
 
 // checkImportRequest refuses what the namespace could not have had.
-func (n *Namespace) checkImportRequest(req *ImportRequest, now time.Time) error {
+func (n *Namespace) checkImportRequest(req *ImportRequest) error {
 	if err := n.checkEntity(req.Key); err != nil || req.Outcome == nil {
 		return err
 	}
-	if err := n.checkOutcome(req.Outcome); err != nil {
-		return err
+	return n.checkOutcome(req.Outcome)
+}
+
+// checkCompletion refuses what was completed when the namespace could not keep it.
+func (n *Namespace) checkCompletion(req *ImportRequest, now time.Time) error {
+	if req.Outcome == nil {
+		return nil
 	}
 	at := req.completedAt(now)
 	switch {
