@@ -6,12 +6,13 @@ BUF           := go run github.com/bufbuild/buf/cmd/buf@v1.75.0
 GOLANGCI_LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOVULNCHECK   := go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
 
-FUZZTIME ?= 12s
+FUZZTIME ?= 6s
 
-# Tests that wait more than they work. Begun first, they leave the processor to the others,
-# of which there is one at a time more than processors are here.
+# Tests that wait more than they work. Begun first, they leave the processor to the others.
 SLOW_FIRST := ./store/sqlstore ./region/regiontest
-AT_ONCE    := -p $(shell expr $$(nproc) + 1)
+
+# Packages at once under the race detector, where each has one processor.
+AT_ONCE := -p $(shell expr $$(nproc) + 1)
 
 # Left out by 'make race': tests of processes, which are built without the race detector, and of
 # what other packages' tests use under it.
@@ -33,7 +34,7 @@ postgres: ## Install the server binaries of PostgreSQL (Debian's), if there are 
 
 .PHONY: test
 test: postgres ## Run every test
-	go test $(AT_ONCE) $(SLOW_FIRST) ./...
+	go test $(SLOW_FIRST) ./...
 	@test -n "$$IDEMD_COCKROACH_DSN" || echo "test: CockroachDB was NOT run: IDEMD_COCKROACH_DSN is not set"
 
 # On one processor, as all timers of a synctest bubble share one context of the race detector,
@@ -47,7 +48,7 @@ race: postgres ## Run the tests under the race detector, the heavy ones shortene
 	go test -race -short -cpu 1 $(AT_ONCE) $(SLOW_FIRST) $$(go list ./... | grep -v $(NOT_RACED))
 
 .PHONY: fuzz
-fuzz: ## Run each fuzz target for FUZZTIME (12s), two at once
+fuzz: ## Run each fuzz target for FUZZTIME (6s), two at once
 	.ci/fuzz $(FUZZTIME)
 
 .PHONY: seeded
