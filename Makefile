@@ -1,5 +1,5 @@
-# Everything runs on Go, and the tests on PostgreSQL too: `make postgres` installs it where it
-# is missing. Tools are fetched at the versions below through the Go module proxy, and cached
+# Everything runs on Go, and the tests on PostgreSQL and NATS too: `make postgres nats` installs them where
+# they are missing. Tools are fetched at the versions below through the Go module proxy, and cached
 # by Go; nothing else is installed.
 
 BUF           := go run github.com/bufbuild/buf/cmd/buf@v1.75.0
@@ -14,9 +14,9 @@ SLOW_FIRST := ./store/sqlstore ./region/regiontest
 # Packages at once under the race detector, where each has one processor.
 AT_ONCE := -p $(shell expr $$(nproc) + 1)
 
-# Left out by 'make race': tests of processes, which are built without the race detector, and of
-# what other packages' tests use under it.
-NOT_RACED := -e /cmd/idemd$$ -e /sqlstore/pgfault$$ -e /sqlstore/pgtest$$
+# Left out by 'make race': tests of processes, which are built without the race detector, of what
+# other packages' tests use under it, and of guards, which share nothing but a database.
+NOT_RACED := -e /cmd/idemd$$ -e /client/guard$$ -e /client/guard/ -e /client/examples/ -e /sqlstore/pgfault$$ -e /sqlstore/pgtest$$
 
 .DEFAULT_GOAL := help
 
@@ -32,17 +32,22 @@ build: ## Build bin/idemd
 postgres: ## Install the server binaries of PostgreSQL (Debian's), if there are none
 	@.ci/postgres
 
+.PHONY: nats
+nats: ## Install NATS's server (Debian's), if there is none
+	@.ci/nats
+
 .PHONY: test
-test: postgres ## Run every test
+test: postgres nats ## Run every test
 	go test $(SLOW_FIRST) ./...
 	@test -n "$$IDEMD_COCKROACH_DSN" || echo "test: CockroachDB was NOT run: IDEMD_COCKROACH_DSN is not set"
+	@command -v chromium >/dev/null || echo "test: Chromium was NOT run: it is not installed"
 
 # On one processor, as all timers of a synctest bubble share one context of the race detector,
 # and timers fired on two processors at once corrupt it: a SIGSEGV inside the detector
 # (https://github.com/golang/go/issues/78156). A race is found by what orders two accesses,
 # not by their being made at the same instant; 'make test' runs on all processors.
 .PHONY: race
-race: postgres ## Run the tests under the race detector, the heavy ones shortened or left out
+race: postgres nats ## Run the tests under the race detector, the heavy ones shortened or left out
 	@echo "race: -short: what only repeats for long is shortened or left out, as the race detector makes it many times slower; 'make test' runs all of it. Affected:"
 	@grep -rl --include='*_test.go' 'testing.Short()' .
 	go test -race -short -cpu 1 $(AT_ONCE) $(SLOW_FIRST) $$(go list ./... | grep -v $(NOT_RACED))

@@ -3,11 +3,11 @@ package client
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"time"
 
+	"google.golang.org/grpc"
+
+	keys "github.com/idemd/idemd/client/key" // variables are named key
 	"github.com/idemd/idemd/store"
 )
 
@@ -28,6 +28,9 @@ type Attempt struct {
 	PreviousFence int64
 
 	lease *lease
+	// intentMade is when the intent was first made, by this process's monotonic clock; zero if
+	// that is not known.
+	intentMade time.Time
 }
 
 // Deadline is until when the right to act is certain, by this process's own clock. While
@@ -35,17 +38,26 @@ type Attempt struct {
 func (a *Attempt) Deadline() time.Time { return a.lease.until() }
 
 // DownstreamKey derives the key for a step of this intent at another system: the same for
-// every attempt, another one for another intent or step. It is 64 hexadecimal digits:
-// SHA-256 over "idemd.downstream.v1", namespace, scope, id, entity and step, each as its
-// length in 8 big-endian bytes and its bytes.
-func (a *Attempt) DownstreamKey(step string) string {
-	var b []byte
-	for _, part := range [...]string{"idemd.downstream.v1", a.Key.Namespace, a.Key.Scope, a.Key.ID, a.Key.Entity, step} {
-		b = binary.BigEndian.AppendUint64(b, uint64(len(part)))
-		b = append(b, part...)
+// every attempt, another one for another intent or step. It is Downstream of package
+// client/key, of the attempt's key: 64 hexadecimal digits. Pass it to the system that is called, in the
+// field or header that it has for it; for a gRPC call of a guarded service [StepKey] does that.
+func (a *Attempt) DownstreamKey(step string) string { return keys.Downstream(a.Key, step) }
+
+// StepKey gives one gRPC call that guarded code makes, in a handler or in the function of [Do],
+// the key for that step of its intent: [Attempt.DownstreamKey], whichever attempt makes the
+// call. It is [Key] with that, and as Key needs [UnaryClientInterceptor]; a call without the
+// interceptor carries no key, so there put the DownstreamKey into the outgoing metadata
+// [MetadataKey]. If ctx is in no attempt (see [AttemptFrom]) the call gets no key from it, and
+// the interceptor draws one.
+//
+// A step that is taken several times, such as one refund for each of three parcels, is several
+// steps: their names must differ.
+func StepKey(ctx context.Context, step string) grpc.CallOption {
+	a, ok := AttemptFrom(ctx)
+	if !ok {
+		return grpc.EmptyCallOption{}
 	}
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:])
+	return Key(a.DownstreamKey(step))
 }
 
 type attemptKey struct{}

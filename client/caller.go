@@ -37,7 +37,8 @@ func CallGuarded(methods ...string) CallerOption {
 func TryTimeout(d time.Duration) CallerOption { return func(c *caller) { c.tryTimeout = d } }
 
 // Key gives one call its key: made once for the intent, and the same on every repeat of it,
-// also by another process. Pass it to the call itself; a key that lay in a context would go
+// also by another process (package client/key makes such keys, and [StepKey] is for calls that a
+// guarded handler makes). Pass it to the call itself; a key that lay in a context would go
 // on to the next call.
 func Key(id string) grpc.CallOption { return keyOption{id: id} }
 
@@ -74,7 +75,7 @@ type caller struct {
 	methods    sync.Map        // name -> *method
 	enforced   sync.Map        // served -> bool: whether the last response was marked as guarded
 	tryTimeout time.Duration
-	budget     retryBudget
+	retries    Retries
 }
 
 func newCaller(opts ...CallerOption) *caller {
@@ -97,13 +98,7 @@ func (c *caller) call(ctx context.Context, name string, req, reply any, cc *grpc
 	if !m.guarded {
 		return invoker(ctx, name, req, reply, cc, opts...)
 	}
-	c.budget.called()
-	again := false // whether to send the call again after the last try
-	_, _, err := retryIf(ctx, &c.budget, func(error) bool { return again }, func() (_ struct{}, err error) {
-		again, err = c.try(ctx, name, req, reply, cc, invoker, opts)
-		return struct{}{}, err
-	})
-	return err
+	return c.retries.Do(ctx, func() (again bool, err error) { return c.try(ctx, name, req, reply, cc, invoker, opts) })
 }
 
 // try sends the call once.

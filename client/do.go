@@ -18,6 +18,9 @@ type Result[T any] struct {
 	// Recorded is false if the outcome is not stored. If the store did not answer, that goes
 	// on in the background; until it succeeds, or the lease ends, repeats are told to wait.
 	Recorded bool
+	// RecordedFirst says of a repeat that Value was recorded before anybody acted, with
+	// [RecordFirst]: it may not have happened.
+	RecordedFirst bool
 }
 
 // Do carries out an intent once: it claims key, runs fn if it is granted, and stores what
@@ -47,6 +50,9 @@ type Result[T any] struct {
 //   - any other error, or a panic: nobody knows. The key lapses, and the next attempt is
 //     told to check first or, under [Hold], waits for a person.
 //
+// So an effect that nothing guards, and that fn does not look up, may happen twice and is never
+// lost. [RecordFirst] makes the other choice.
+//
 // The errors of Do are those of fn, those stored, and refusals: [store.ErrKeyInProgress]
 // (ask again later), [store.ErrKeyUnresolved], [store.ErrFingerprintMismatch],
 // [store.ErrOutcomeOmitted], [store.ErrStaleFence] (another attempt took over while fn ran;
@@ -61,6 +67,10 @@ func Do[T any](ctx context.Context, s store.Store, key store.Key, request any, f
 	if o.claim.Fingerprint, err = fingerprintOf(request); err != nil {
 		return Result[T]{}, err
 	}
+	first, err := firstOutcome[T](&o)
+	if err != nil {
+		return Result[T]{}, err
+	}
 	x := &execution{store: s, request: o.claim, notify: o.notify, patience: claimTimeout, quiet: &quiet{}}
 	acting, replay, err := x.claim(ctx)
 	switch {
@@ -68,10 +78,10 @@ func Do[T any](ctx context.Context, s store.Store, key store.Key, request any, f
 		return Result[T]{}, err
 	case replay != nil:
 		value, err := decode[T](replay.Outcome)
-		return Result[T]{Value: value, Replayed: true, Age: replay.Age, Recorded: true}, err
+		return Result[T]{Value: value, Replayed: true, Age: replay.Age, Recorded: true, RecordedFirst: isRecordedFirst(replay.Outcome)}, err
 	}
-	w := &work[T]{attempt: x.attempt, found: found, fn: fn}
-	recorded, err := x.act(acting, w.do)
+	w := &work[T]{attempt: x.attempt, found: found, keys: o.keys, fn: fn}
+	recorded, err := w.carryOut(ctx, acting, x, first)
 	if err == nil {
 		err = unmarked(w.err)
 	}
@@ -85,17 +95,27 @@ func Do[T any](ctx context.Context, s store.Store, key store.Key, request any, f
 type work[T any] struct {
 	attempt *Attempt
 	found   FoundFunc[T]
+	keys    providerKeys
 	fn      func(context.Context, *Attempt) (T, error)
 
 	value T
 	err   error
 }
 
+// carryOut acts and records, or the other way round if there is an outcome to record first.
+func (w *work[T]) carryOut(ctx, acting context.Context, x *execution, first *store.Outcome) (recorded bool, err error) {
+	if first == nil {
+		return x.act(acting, w.do)
+	}
+	err = x.recordThenAct(ctx, acting, first, func(ctx context.Context) { w.value, w.err = w.fn(ctx, w.attempt) })
+	return err == nil, err
+}
+
 func (w *work[T]) do(ctx context.Context) ending {
-	if w.attempt.Unsettled && w.found != nil {
-		done, err := w.check(ctx)
-		if err != nil {
-			w.err = err
+	inDoubt := w.attempt.Unsettled
+	if inDoubt {
+		var done bool
+		if done, inDoubt, w.err = w.check(ctx); w.err != nil {
 			return unknown // whatever the error is: it is about asking, not about the intent
 		}
 		if done {
@@ -104,15 +124,19 @@ func (w *work[T]) do(ctx context.Context) ending {
 	}
 	w.value, w.err = w.fn(ctx, w.attempt)
 	if w.err != nil {
-		return failed(w.err, nil, w.attempt.Unsettled && w.found == nil)
+		return failed(w.err, nil, inDoubt)
 	}
 	return ending{outcome: encode(w.value)}
 }
 
-func (w *work[T]) check(ctx context.Context) (done bool, err error) {
-	w.value, done, err = w.found(ctx, w.attempt)
-	if err != nil {
-		return false, fmt.Errorf("finding out whether an earlier attempt acted: %w", err)
+// check finds out what an earlier attempt did. It is in doubt if that is not known, and an
+// error if nobody may act then.
+func (w *work[T]) check(ctx context.Context) (done, inDoubt bool, err error) {
+	if w.found != nil {
+		if w.value, done, err = w.found(ctx, w.attempt); err == nil {
+			return done, false, nil
+		}
+		err = fmt.Errorf("finding out whether an earlier attempt acted: %w", err)
 	}
-	return done, nil
+	return false, true, w.attempt.mayRepeat(ctx, w.keys, err)
 }

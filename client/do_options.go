@@ -18,6 +18,8 @@ func (f doOption) applyDo(o *doOptions) { f(o) }
 type doOptions struct {
 	claim  store.ClaimRequest
 	found  any // a FoundFunc of Do's type
+	keys   providerKeys
+	first  any // a firstValue of Do's type
 	notify func(Event)
 }
 
@@ -43,6 +45,7 @@ func Wait(d time.Duration) DoOption {
 
 // IntentTime says when the intent was first made, the same on every repeat. With it, a
 // repeat that comes after retention is refused ([store.ErrKeyExpired]) and not taken for new.
+// A key that New of package client/key drew has it in it: IntentTime(key.Time(id)). Zero means that it is not known.
 func IntentTime(t time.Time) DoOption {
 	return doOption(func(o *doOptions) { o.claim.IntentTime = t })
 }
@@ -65,12 +68,16 @@ func newDoOptions[T any](opts []DoOption) (doOptions, FoundFunc[T], error) {
 	for _, opt := range opts {
 		opt.applyDo(&o)
 	}
-	if o.found == nil {
-		return o, nil, nil
-	}
 	found, ok := o.found.(FoundFunc[T])
-	if !ok {
+	if o.found != nil && !ok {
 		return o, nil, store.Refuse(store.ErrInvalidArgument, fmt.Sprintf("Recover was given a %T; Do needs a %T", o.found, found))
 	}
-	return o, found, nil
+	return o, found, o.checkKeys()
+}
+
+func (o *doOptions) checkKeys() error {
+	if o.keys.given && o.claim.IntentTime.IsZero() {
+		return store.Refuse(store.ErrInvalidArgument, "ProviderKeys needs IntentTime, from which the age of the other system's keys is counted")
+	}
+	return o.keys.check()
 }

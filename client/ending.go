@@ -150,7 +150,7 @@ const maxOmittedType = 255
 // how, but not with which answer. It fits into store.MinOutcomeBytes, and so into any
 // namespace.
 func withoutBody(o *store.Outcome) *store.Outcome {
-	short := &store.Outcome{BodyOmitted: true}
+	short := &store.Outcome{BodyOmitted: true, Header: essential(o.Header)}
 	if len(o.BodyType) <= maxOmittedType {
 		short.BodyType = o.BodyType
 	}

@@ -120,6 +120,9 @@ func (x *execution) granted(ctx context.Context, g *store.Granted, sent time.Tim
 		Key: x.request.Key, ID: x.request.AttemptID, Fence: g.Fence, Number: g.AttemptNumber,
 		Unsettled: g.Unsettled, PreviousFence: g.PreviousFence, lease: held,
 	}
+	if made := x.request.IntentTime; !made.IsZero() {
+		x.attempt.intentMade = sent.Add(g.HeldFor - g.GrantedAt.Sub(made)) // it was granted then, or later
+	}
 	return context.WithValue(acting, attemptKey{}, x.attempt)
 }
 
@@ -150,6 +153,28 @@ func (x *execution) act(acting context.Context, fn func(context.Context) ending)
 	end := fn(acting)
 	returned = true
 	return x.settle(acting, end)
+}
+
+// observeTimeout bounds what observing adds to a call while the store does not answer.
+const observeTimeout = 250 * time.Millisecond
+
+// observe runs fn whatever the store says, and reports what that said. How fn ended is recorded
+// if it was granted. Then it finds its attempt as it will once the guard enforces, but the lease
+// does not end it.
+func (x *execution) observe(ctx context.Context, fn func(context.Context) ending) {
+	x.patience, x.request.Wait = observeTimeout, 0
+	x.request.Hold = false // a key that lapses would wait for a person, though every repeat runs
+	acting, replay, err := x.claim(ctx)
+	if err != nil || replay != nil {
+		fn(ctx)
+		return
+	}
+	end := unknown
+	defer func() {
+		x.noticeLoss(acting)
+		x.settleLater(ctx, end)
+	}()
+	end = fn(context.WithValue(ctx, attemptKey{}, x.attempt))
 }
 
 // settle records how the attempt ended. An error is the store's final word that another

@@ -3,9 +3,7 @@ package client
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -30,11 +28,10 @@ import (
 // KEY_IN_PROGRESS, FAILED_PRECONDITION KEY_UNRESOLVED, FINGERPRINT_MISMATCH or KEY_EXPIRED,
 // INVALID_ARGUMENT KEY_REQUIRED, UNAVAILABLE STORE_UNAVAILABLE, and those of [store.Store].
 type Guard struct {
-	store   store.Store
+	gate    *Gate
 	options *guardOptions
 	wrong   error    // what is wrong with the options
 	methods sync.Map // name -> *method
-	quiet   quiet    // of the store
 }
 
 // NewGuard makes a guard over s, a [Client] or any other store, for example an embedded one:
@@ -43,7 +40,7 @@ type Guard struct {
 // until it is mended no guarded call runs.
 func NewGuard(s store.Store, opts ...GuardOption) *Guard {
 	o := newGuardOptions(opts)
-	return &Guard{store: s, options: o, wrong: o.check()}
+	return &Guard{gate: NewGate(s, o.notify, o.observe), options: o, wrong: o.check()}
 }
 
 // ServerOptions returns the guard's interceptors for grpc.NewServer. Interceptors given
@@ -64,15 +61,7 @@ func (g *Guard) Ready(ctx context.Context) error {
 	if g.wrong != nil {
 		return g.wrong
 	}
-	key := store.Key{Namespace: g.options.namespace, Scope: "idemd-ready", ID: "idemd-ready"}
-	if !g.options.noOwner {
-		key.Entity = "idemd-ready"
-	}
-	_, err := g.store.Lookup(withoutMetadata(ctx), store.LookupRequest{Key: key})
-	if errors.Is(err, store.ErrKeyNotFound) {
-		return nil
-	}
-	return err
+	return g.gate.Ready(ctx, g.options.namespace, !g.options.noOwner)
 }
 
 // StreamServerInterceptor refuses calls of streaming methods that are declared as guarded:
@@ -142,7 +131,7 @@ func (c *guarded) serve(ctx context.Context) (any, error) {
 	mark(ctx, MetadataGuarded)
 	switch {
 	case err != nil:
-		return nil, claimRefused(x.request, err)
+		return nil, storepb.ToStatus(refusalOf(x.request, err)).Err()
 	case replay != nil:
 		return c.replay(ctx, replay.Outcome)
 	default:
@@ -154,10 +143,9 @@ func (c *guarded) serve(ctx context.Context) (any, error) {
 // needs none.
 func (c *guarded) prepare(ctx context.Context) (*execution, error) {
 	o, p := c.guard.options, &c.method.policy
-	x := &execution{
-		store: c.guard.store, notify: o.notify, patience: claimTimeout, failOpen: p.FailOpen, quiet: &c.guard.quiet, observed: o.observe, detached: p.Detach,
-		request: store.ClaimRequest{Lease: p.Lease, Hold: p.Hold, Wait: p.Wait},
-	}
+	x := c.guard.gate.execution(Entry{
+		Claim: store.ClaimRequest{Lease: p.Lease, Hold: p.Hold, Wait: p.Wait}, FailOpen: p.FailOpen, Detach: p.Detach,
+	})
 	x.request.Key = store.Key{Namespace: o.namespace, Scope: c.method.name}
 	err := c.readRequest(ctx, &x.request)
 	switch {
@@ -209,20 +197,6 @@ var errNoKey = store.Refuse(store.ErrKeyRequired, `send metadata "idempotency-ke
 var errInstalledTwice = NoEffect(status.Error(codes.FailedPrecondition,
 	"the guard of this server is installed twice, and holds the key already; pass it to grpc.NewServer once, or give the two guards a namespace each"))
 
-// claimRefused is the status for a claim that was not granted. How the store is reached and
-// set up does not concern this server's callers: the event tells whom it does.
-func claimRefused(claim store.ClaimRequest, err error) error {
-	told := &store.Error{Sentinel: store.ErrUnavailable, Detail: "this call did nothing; whether an earlier one with this key did is not known; send the same request again", RetryAfter: retryAfter(err)}
-	switch {
-	case errors.Is(err, store.ErrInternal):
-		told.Sentinel = store.ErrInternal
-		err = told
-	case isSetUp(claim, err):
-		err = told
-	}
-	return storepb.ToStatus(err).Err()
-}
-
 // isSetUp reports whether a refusal is about this server and its store, not about the call.
 func isSetUp(claim store.ClaimRequest, err error) bool {
 	if isAny(err, store.ErrUnavailable, store.ErrHomeUnreachable, store.ErrWrongRegion, store.ErrNamespaceUnknown,
@@ -253,18 +227,20 @@ func (c *guarded) run(ctx, acting context.Context, x *execution) (any, error) {
 
 // handle runs the recover hook, if there is reason to, and the handler.
 func (c *guarded) handle(ctx context.Context, a *Attempt) ending {
-	hook := &c.method.policy.Recover
-	if a.Unsettled && hook.isSet() {
-		response, done, err := hook.find(ctx, c.request, a)
-		if err != nil { // of somebody further on, whom our callers need not know; the event tells
-			c.err = errNotFoundOut
-			return ending{effect: store.EffectUnknown, why: fmt.Errorf("the recover hook could not find out whether an earlier attempt acted: %w", err)}
+	inDoubt := a.Unsettled
+	if inDoubt {
+		hook := &c.method.policy.Recover
+		response, done, unknownStill, err := hook.ask(ctx, c.request, a)
+		if err != nil {
+			c.err = hook.refusal(err)
+			return ending{effect: store.EffectUnknown, why: err}
 		}
 		if done {
 			return c.succeeded(response)
 		}
+		inDoubt = unknownStill
 	}
-	_, end := c.call(ctx, a.Unsettled && !hook.isSet())
+	_, end := c.call(ctx, inDoubt)
 	return end
 }
 
@@ -292,30 +268,18 @@ func (c *guarded) succeeded(response any) ending {
 	}
 }
 
-// observeTimeout bounds what observing adds to a call while the store does not answer.
-const observeTimeout = 250 * time.Millisecond
-
-// observe runs the handler whatever the store says, and reports what it said.
+// observe runs the handler whatever the store says.
 func (c *guarded) observe(ctx context.Context) (any, error) {
 	x, err := c.prepare(ctx)
 	if err != nil || x == nil {
 		return c.handler(ctx, c.request)
 	}
-	x.patience, x.request.Wait = observeTimeout, 0
-	x.request.Hold = false // a key that lapses would wait for a person, though every repeat runs
-	acting, replay, err := x.claim(ctx)
-	if err != nil || replay != nil {
-		return c.handler(ctx, c.request)
-	}
-	end := unknown
-	defer func() {
-		x.noticeLoss(acting)
-		x.settleLater(ctx, end)
-	}()
-	// The handler finds its attempt as it will once the guard enforces; the lease does not end it.
-	sent := captureMetadata(ctx, context.WithValue(ctx, attemptKey{}, x.attempt), c.guard.options.replay, false)
 	var response any
-	response, end = c.call(sent.context, x.attempt.Unsettled)
-	sent.addTo(end.outcome)
+	x.observe(ctx, func(acting context.Context) (end ending) {
+		sent := captureMetadata(ctx, acting, c.guard.options.replay, false)
+		response, end = c.call(sent.context, x.attempt != nil && x.attempt.Unsettled)
+		sent.addTo(end.outcome)
+		return end
+	})
 	return response, c.err
 }

@@ -12,6 +12,9 @@ import (
 // guard for that: a few round trips on the longest way there is. Less proves nothing.
 const openSilence = 500 * time.Millisecond
 
+// leastPatience is for a store that may be back.
+const leastPatience = time.Second
+
 // quiet is since when a guard's store owes an answer, and has not said anything at all. What
 // was asked and given up counts: else a silent store would never be one for callers with short
 // deadlines.
@@ -48,6 +51,17 @@ func (q *quiet) left() time.Duration {
 		return openSilence
 	}
 	return openSilence - time.Since(q.since)
+}
+
+// patience is how long to wait for an answer where nobody acts without one: a store that has said
+// nothing for that long is not waited for as long by each that comes after.
+func (q *quiet) patience() time.Duration {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.since.IsZero() {
+		return claimTimeout
+	}
+	return min(max(claimTimeout-time.Since(q.since), leastPatience), claimTimeout)
 }
 
 // orGiveUp gives a claim up that the caller has waited for long enough, if the store is silent.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/idemd/idemd/store"
@@ -57,10 +58,11 @@ func (e *ending) fit() {
 // can be left out any more.
 func (e *ending) shorten() bool {
 	o := e.outcome
+	kept := essential(o.Header)
 	switch {
-	case len(o.Header)+len(o.Trailer) > 0:
+	case len(o.Header)+len(o.Trailer) > len(kept):
 		short := *o
-		short.Header, short.Trailer = nil, nil
+		short.Header, short.Trailer = kept, nil
 		e.outcome = &short
 	case !o.BodyOmitted:
 		e.outcome, e.why = withoutBody(o), store.ErrOutcomeTooLarge
@@ -68,6 +70,17 @@ func (e *ending) shorten() bool {
 		return false
 	}
 	return true
+}
+
+// essential returns the metadata without which an outcome means nothing to its guard.
+func essential(list []store.MetadataEntry) []store.MetadataEntry {
+	var kept []store.MetadataEntry
+	for _, entry := range list {
+		if strings.HasPrefix(entry.Name, ":") {
+			kept = append(kept, entry)
+		}
+	}
+	return kept
 }
 
 // size is how many bytes an ending keeps in memory.

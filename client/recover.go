@@ -10,18 +10,22 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/idemd/idemd/store/storepb"
 )
 
 // RecoverHook is made by [RecoverCall]. The zero RecoverHook is none.
 type RecoverHook struct {
 	request, response reflect.Type
 	find              func(ctx context.Context, request any, a *Attempt) (response any, found bool, err error)
+	keys              providerKeys
 }
 
 // RecoverCall has find asked, whenever an earlier attempt may have acted, before the
 // handler runs; which it does only if nothing was found. find looks the effect up by the
 // caller's own reference. An error from it leaves what happened unknown: the call is refused
-// with UNAVAILABLE, and the event [EventUnknown] carries the error.
+// with UNAVAILABLE, and the event [EventUnknown] carries the error; but see
+// [RecoverHook.ProviderKeys].
 //
 // Request and Response are the generated types of the method; [Guard.Verify] checks that.
 func RecoverCall[Request, Response proto.Message](find func(ctx context.Context, request Request, a *Attempt) (response Response, found bool, err error)) RecoverHook {
@@ -41,14 +45,38 @@ func RecoverCall[Request, Response proto.Message](find func(ctx context.Context,
 }
 
 // isSet reports whether there is a hook.
-func (h *RecoverHook) isSet() bool { return h.find != nil }
+func (h *RecoverHook) isSet() bool { return h.find != nil || h.keys.given }
+
+// ask finds out what an earlier attempt did. It is in doubt if that is not known, and an error
+// if nobody may act then.
+func (h *RecoverHook) ask(ctx context.Context, request any, a *Attempt) (response any, done, inDoubt bool, err error) {
+	if h.find != nil {
+		if response, done, err = h.find(ctx, request, a); err == nil {
+			return response, done, false, nil
+		}
+		err = fmt.Errorf("the recover hook could not find out whether an earlier attempt acted: %w", err)
+	}
+	return nil, false, true, a.mayRepeat(ctx, h.keys, err)
+}
+
+// refusal is what a caller is told of an error of ask. What somebody further on says our
+// callers need not know; the event tells.
+func (h *RecoverHook) refusal(err error) error {
+	if h.find != nil {
+		return errNotFoundOut
+	}
+	return storepb.ToStatus(err).Err()
+}
 
 // check returns why the hook cannot be that of a method.
 func (h *RecoverHook) check(m protoreflect.MethodDescriptor) error {
 	if !h.isSet() {
 		return nil
 	}
-	return cmp.Or(checkHookType("request", h.request, m.Input()), checkHookType("response", h.response, m.Output()))
+	if h.find == nil {
+		return h.keys.check()
+	}
+	return cmp.Or(h.keys.check(), checkHookType("request", h.request, m.Input()), checkHookType("response", h.response, m.Output()))
 }
 
 func checkHookType(what string, got reflect.Type, of protoreflect.MessageDescriptor) error {

@@ -56,6 +56,25 @@ func (b *retryBudget) take() bool {
 	return true
 }
 
+// Retries sends calls of any protocol again: at most five times, after pauses that grow, are
+// random and keep to the server's hint, and for no more than a tenth of the calls and one a
+// second. It is what [UnaryClientInterceptor] does. The zero Retries is ready for use, by any
+// number of goroutines.
+type Retries struct{ budget retryBudget }
+
+// Do calls try until it says that the call is not worth sending again, or ctx or what is allowed
+// ends, and returns its last error. The hint of when to send again is that of a [store.Error] in
+// it. A try that is to be made again returns an error.
+func (r *Retries) Do(ctx context.Context, try func() (again bool, err error)) error {
+	r.budget.called()
+	again := false
+	_, _, err := retryIf(ctx, &r.budget, func(error) bool { return again }, func() (_ struct{}, err error) {
+		again, err = try()
+		return struct{}{}, err
+	})
+	return err
+}
+
 // retry sends an operation on a key until it is answered. The result is that of the last
 // time it was sent, which was later than the first by the duration returned.
 func retry[T any](ctx context.Context, budget *retryBudget, send func() (T, error)) (answer T, later time.Duration, err error) {

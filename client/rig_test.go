@@ -318,7 +318,12 @@ func (r *rig) record() *store.Record { return r.recordOf(chargeMethod, key1, "")
 // recordOf returns what the store has of a key; nil if nothing.
 func (r *rig) recordOf(scope, id, entity string) *store.Record {
 	r.t.Helper()
-	got, err := r.store.inner.InspectRecord(r.t.Context(), store.Key{Namespace: "default", Scope: scope, ID: id, Entity: entity})
+	return r.recordOfKey(store.Key{Namespace: "default", Scope: scope, ID: id, Entity: entity})
+}
+
+func (r *rig) recordOfKey(key store.Key) *store.Record {
+	r.t.Helper()
+	got, err := r.store.inner.InspectRecord(r.t.Context(), key)
 	if err != nil && !errors.Is(err, store.ErrKeyNotFound) {
 		r.t.Fatal(err)
 	}

@@ -1,0 +1,147 @@
+package idemhttp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync/atomic"
+
+	"github.com/idemd/idemd/client"
+	"github.com/idemd/idemd/store"
+)
+
+// A Guard makes requests act once per Idempotency-Key; see the package for how. A handler finds
+// its [client.Attempt] with [client.AttemptFrom], which says when there is none: in a request
+// without a key, or that failed open.
+//
+// What is outside a guarded handler sees every request, what is inside only those that act.
+// Recovery, logging, authentication and rate limits go outside; validation inside, and all that
+// reads the body, such as a check of a token with r.FormValue: what is read outside is not there to
+// be compared, so that such a request is refused with 500. That shows if all is read, or less than
+// Content-Length; a part of a body of unknown length is not seen to be missing.
+type Guard struct {
+	gate    *client.Gate
+	options *options
+}
+
+// NewGuard makes a guard over s, a [client.Client] or any other store. An error says what is
+// wrong with the options.
+func NewGuard(s store.Store, opts ...Option) (*Guard, error) {
+	o, err := newOptions(opts)
+	if err != nil {
+		return nil, fmt.Errorf("idemhttp: %w", err)
+	}
+	return &Guard{gate: client.NewGate(s, o.notify, o.observe), options: o}, nil
+}
+
+// Ready reports whether guarded requests can be carried out now, for a readiness probe; see
+// [client.Guard.Ready].
+func (g *Guard) Ready(ctx context.Context) error {
+	return g.gate.Ready(ctx, g.options.namespace, !g.options.noOwner)
+}
+
+// Handler guards a route. Like [http.ServeMux.Handle] with a wrong pattern it panics if the
+// policy cannot work, as that is a mistake in the program.
+func (g *Guard) Handler(next http.Handler, policy Policy) http.Handler {
+	p, err := policy.withDefaults()
+	if err != nil {
+		panic(fmt.Sprintf("idemhttp: %v", err))
+	}
+	return &handler{guard: g, policy: p, next: next}
+}
+
+// handler is a guarded route.
+type handler struct {
+	guard  *Guard
+	policy Policy
+	next   http.Handler
+}
+
+// ServeHTTP implements [http.Handler].
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !slices.Contains(h.policy.Methods, r.Method) {
+		h.next.ServeHTTP(w, r)
+		return
+	}
+	claim, err := h.readRequest(r)
+	if errors.Is(err, store.ErrKeyRequired) {
+		h.withoutKey(w, r, claim, err)
+		return
+	}
+	if err != nil {
+		h.guard.gate.Tell(claim, client.EventRefused, err)
+		h.refuse(w, r, err)
+		return
+	}
+	h.pass(w, r, claim)
+}
+
+// withoutKey serves a request that has no key.
+func (h *handler) withoutKey(w http.ResponseWriter, r *http.Request, claim store.ClaimRequest, err error) {
+	if h.policy.Required {
+		h.guard.gate.Tell(claim, client.EventNoKey, err)
+		h.refuse(w, r, err)
+		return
+	}
+	h.guard.gate.Tell(claim, client.EventNoKey, nil)
+	h.next.ServeHTTP(w, r)
+}
+
+// refuse answers in the handler's place, unless nothing is enforced.
+func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	if h.guard.options.observe {
+		h.next.ServeHTTP(w, r)
+		return
+	}
+	writeProblem(w, h.guard.options.docs, err)
+}
+
+// pass serves a request that has a key.
+func (h *handler) pass(w http.ResponseWriter, r *http.Request, claim store.ClaimRequest) {
+	before := w.Header().Clone()
+	var held *response // nil if the handler did not run under a grant
+	entry := client.Entry{Claim: claim, FailOpen: h.policy.FailOpen, Detach: true}
+	passage, err := h.guard.gate.Pass(r.Context(), entry, func(ctx context.Context) client.Ending {
+		r := r.WithContext(ctx)
+		attempt, granted := client.AttemptFrom(ctx)
+		if !granted || attempt.Key != claim.Key {
+			h.next.ServeHTTP(w, r)
+			return client.Ending{}
+		}
+		held = &response{to: w}
+		return h.act(held, r, attempt)
+	})
+	switch {
+	case err != nil && (held == nil || !held.passing):
+		replace(w.Header(), before)
+		writeProblem(w, h.guard.options.docs, err)
+	case passage.Replay != nil:
+		h.replay(w, passage.Replay.Outcome)
+	case held != nil:
+		held.release(passage.Guarded && !passage.Recorded)
+	}
+}
+
+// act runs the handler under the grant.
+func (h *handler) act(held *response, r *http.Request, attempt *client.Attempt) client.Ending {
+	nothing := &atomic.Bool{}
+	h.next.ServeHTTP(held, r.WithContext(context.WithValue(r.Context(), nothingKey{}, nothing)))
+	if nothing.Load() {
+		return client.Ending{Effect: store.EffectNone}
+	}
+	held.finish()
+	return h.policy.ending(held, attempt.Unsettled)
+}
+
+type nothingKey struct{}
+
+// NoEffect says that the request had no effect, whatever its response says: the key is free
+// again, as if nothing had been asked. Say so only if you know; see [client.NoEffect]. It may be
+// called at any time until the handler returns, and does nothing in a request that is not guarded.
+func NoEffect(r *http.Request) {
+	if nothing, ok := r.Context().Value(nothingKey{}).(*atomic.Bool); ok {
+		nothing.Store(true)
+	}
+}

@@ -1,0 +1,144 @@
+package idemhttp
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+
+	"github.com/idemd/idemd/store"
+)
+
+// maxHeld is how much of a response is held back, which is what can be stored.
+const maxHeld = store.MaxOutcomeBytes
+
+var errStreamed = errors.New("the response was streamed, and is not stored")
+
+// A response is what a handler writes, held back until it returns. Once it is too large, flushed
+// or hijacked it is passed on as it comes. Like what net/http gives it is for one goroutine.
+type response struct {
+	to http.ResponseWriter
+
+	status  int         // 0 until it is known
+	header  http.Header // as it was then
+	body    []byte      // that is held back
+	passing bool        // on to the client, as it comes
+	why     error       // it is passed on: errStreamed, or store.ErrOutcomeTooLarge
+}
+
+// Header implements [http.ResponseWriter].
+func (r *response) Header() http.Header { return r.to.Header() }
+
+// WriteHeader implements [http.ResponseWriter].
+func (r *response) WriteHeader(status int) {
+	switch {
+	case status < 100 || status > 999: // as net/http does, but before anything is stored
+		panic(fmt.Sprintf("invalid WriteHeader code %v", status))
+	case r.status != 0:
+	case status < 200 && status != http.StatusSwitchingProtocols:
+		r.to.WriteHeader(status)
+	default:
+		r.status, r.header = status, r.to.Header().Clone()
+		if status == http.StatusSwitchingProtocols {
+			r.pass(errStreamed)
+		}
+	}
+}
+
+// Write implements [http.ResponseWriter].
+func (r *response) Write(p []byte) (int, error) {
+	if r.status == 0 {
+		r.WriteHeader(http.StatusOK)
+	}
+	switch {
+	case r.passing:
+	case r.status == http.StatusNoContent || r.status == http.StatusNotModified:
+		return 0, http.ErrBodyNotAllowed
+	case len(r.body)+len(p) <= maxHeld:
+		r.body = append(r.body, p...)
+		return len(p), nil
+	default:
+		r.pass(store.ErrOutcomeTooLarge)
+	}
+	return r.to.Write(p)
+}
+
+// FlushError is what [http.ResponseController.Flush] calls.
+func (r *response) FlushError() error {
+	if r.status == 0 {
+		r.WriteHeader(http.StatusOK)
+	}
+	r.pass(errStreamed)
+	return http.NewResponseController(r.to).Flush()
+}
+
+// Flush implements [http.Flusher].
+func (r *response) Flush() { _ = r.FlushError() } // a Flusher cannot tell
+
+// Hijack implements [http.Hijacker].
+func (r *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffered, err := http.NewResponseController(r.to).Hijack()
+	if err == nil {
+		r.passing, r.why = true, errStreamed
+	}
+	return conn, buffered, err
+}
+
+// Unwrap lets [http.ResponseController] set deadlines.
+func (r *response) Unwrap() http.ResponseWriter { return r.to }
+
+// pass sends on what was held back, and from then on all that comes.
+func (r *response) pass(why error) {
+	if !r.passing || why == errStreamed { //nolint:errorlint // a sentinel of this file
+		r.why = why
+	}
+	if !r.passing {
+		r.passing = true
+		r.send()
+	}
+}
+
+// finish is called when the handler has returned. As net/http would, it says what kind of body
+// it is if the handler has not.
+func (r *response) finish() {
+	if r.passing {
+		return
+	}
+	if r.status == 0 {
+		r.WriteHeader(http.StatusOK)
+	}
+	if _, said := r.header["Content-Type"]; !said && len(r.body) > 0 && r.header.Get("Content-Encoding") == "" {
+		r.header.Set("Content-Type", http.DetectContentType(r.body))
+	}
+}
+
+// release sends what was held back.
+func (r *response) release(notRecorded bool) {
+	if r.passing {
+		return
+	}
+	r.finish()
+	if notRecorded {
+		r.header.Set(HeaderNotRecorded, "true")
+	}
+	r.send()
+}
+
+// send sends what was held back. Header fields that were set later are none, except as trailers.
+func (r *response) send() {
+	later := r.to.Header().Clone()
+	replace(r.to.Header(), r.header)
+	r.to.WriteHeader(r.status)
+	if len(r.body) > 0 {
+		_, _ = r.to.Write(r.body) // the client may have gone; what was done is stored
+	}
+	maps.Copy(r.to.Header(), later)
+	r.body = nil
+}
+
+func replace(header, with http.Header) {
+	clear(header)
+	maps.Copy(header, with)
+}
