@@ -1,0 +1,234 @@
+package reconcile
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/idemd/idemd/store"
+)
+
+// A group is the effects and records that belong together.
+type group struct {
+	digest  [sha256.Size]byte
+	effects []Effect // the first MaxShown
+	more    int
+	last    Effect
+	keys    int  // how many different ones the effects have
+	inside  int  // how many effects lie in the time that is judged
+	known   bool // whether one of these is so new that it has a record, if it was guarded
+	records []Record
+}
+
+// each calls do with one group after the other.
+func (r *reconciling) each(s *sorter, do func(*group) error) error {
+	var g *group
+	for b, err := range s.sorted() {
+		if err == nil {
+			err = r.ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		digest, w, err := decode(b)
+		if err != nil {
+			return err
+		}
+		if g == nil || g.digest != digest {
+			if g != nil {
+				if err := do(g); err != nil {
+					return err
+				}
+			}
+			g = &group{digest: digest}
+		}
+		if err := r.put(g, w, s == &r.byKey); err != nil {
+			return err
+		}
+	}
+	if g == nil {
+		return nil
+	}
+	return do(g)
+}
+
+// put adds a row to its group; an effect without a key to none, and it is reported at once.
+func (r *reconciling) put(g *group, w row, byKey bool) error {
+	switch {
+	case w.Record != nil:
+		r.putRecord(g, *w.Record)
+		return nil
+	case byKey && w.Effect.Key == "":
+		if !r.inWindow(w.Effect.At) {
+			r.counts.EffectsOutside++
+			return nil
+		}
+		r.counts.EffectsJudged++
+		return r.found(Finding{Kind: EffectWithoutKey, Effects: []Effect{*w.Effect}})
+	}
+	e := *w.Effect
+	seen := len(g.effects) > 0
+	sameKey := seen && g.last.Key == e.Key && r.keyGroup(g.last.Scope, g.last.Key, g.last.Entity) == r.keyGroup(e.Scope, e.Key, e.Entity)
+	if seen && sameKey && e.ID != "" && g.last.ID == e.ID { // the same one, twice in the file
+		if byKey {
+			r.counts.EffectsRepeated++
+		}
+		return nil
+	}
+	if !sameKey {
+		g.keys++
+	}
+	g.last = e
+	if len(g.effects) < MaxShown {
+		g.effects = append(g.effects, e)
+	} else {
+		g.more++
+	}
+	inside := r.inWindow(e.At)
+	if inside {
+		g.inside++
+	}
+	g.known = g.known || inside && e.At.After(r.counts.Before)
+	if byKey && !inside {
+		r.counts.EffectsOutside++
+	} else if byKey {
+		r.counts.EffectsJudged++
+	}
+	return nil
+}
+
+// putRecord adds a record. One that was listed twice, as it changed meanwhile, counts as it is now.
+func (r *reconciling) putRecord(g *group, rec Record) {
+	if n := len(g.records); n > 0 && g.records[n-1].Scope == rec.Scope && g.records[n-1].Entity == rec.Entity {
+		g.records[n-1] = rec
+		r.counts.Records--
+		return
+	}
+	g.records = append(g.records, rec)
+}
+
+func (r *reconciling) inWindow(t time.Time) bool {
+	return !t.Before(r.counts.Since) && !t.After(r.counts.Until)
+}
+
+// found counts and reports a finding.
+func (r *reconciling) found(f Finding) error {
+	r.counts.Findings[f.Kind]++
+	slices.SortFunc(f.Effects, func(a, b Effect) int { return cmp.Or(a.At.Compare(b.At), a.Line-b.Line) })
+	return r.report(f)
+}
+
+func (g *group) finding(kind Kind) Finding {
+	f := Finding{Kind: kind, Effects: g.effects, More: g.more}
+	if len(g.records) > 0 {
+		f.Record = &g.records[0]
+	}
+	return f
+}
+
+func (r *reconciling) mergeIntents() error {
+	return r.each(&r.byIntent, func(g *group) error {
+		if g.keys < 2 || g.inside == 0 {
+			return nil
+		}
+		return r.found(g.finding(TwoEffectsForIntent))
+	})
+}
+
+func (r *reconciling) mergeKeys() error {
+	return r.each(&r.byKey, func(g *group) error {
+		if len(g.effects) == 0 {
+			return r.withoutEffect(g.records)
+		}
+		r.countRecords(g.records)
+		if len(g.effects)+g.more > 1 && g.inside > 0 {
+			if err := r.found(g.finding(TwoEffectsForKey)); err != nil {
+				return err
+			}
+		}
+		switch {
+		case g.inside == 0:
+			return nil
+		case len(g.records) == 0:
+			return r.withoutKey(g)
+		case !slices.ContainsFunc(g.records, func(rec Record) bool { return rec.State != released }):
+			return r.found(g.finding(EffectOfReleasedKey))
+		}
+		return nil
+	})
+}
+
+// withoutKey is about effects of a key that was not listed: if it was claimed or changed
+// meanwhile it is there all the same.
+func (r *reconciling) withoutKey(g *group) error {
+	if !g.known {
+		r.counts.EffectsTooOld += g.inside
+		r.counts.EffectsJudged -= g.inside
+		return nil
+	}
+	e := g.effects[0]
+	_, err := r.inspect(Record{Scope: e.Scope, Key: e.Key, Entity: e.Entity})
+	if errors.Is(err, store.ErrKeyNotFound) {
+		return r.found(g.finding(EffectWithoutKey))
+	}
+	return err
+}
+
+// withoutEffect is about records of which the file has no effect.
+func (r *reconciling) withoutEffect(records []Record) error {
+	r.countRecords(records)
+	for _, rec := range records {
+		if rec.State != completed || !r.judges(rec) {
+			continue
+		}
+		now, err := r.inspect(rec)
+		switch {
+		case errors.Is(err, store.ErrKeyNotFound): // its retention ended meanwhile
+			continue
+		case err != nil:
+			return err
+		case now.Record.Outcome != nil && len(now.Record.Outcome.Status) > 0:
+			r.counts.RecordsFailed++
+			continue
+		}
+		if err := r.found(Finding{Kind: KeyWithoutEffect, Record: &rec}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// judges reports whether what a record stands for lies in the time that is judged: the effect
+// came after the grant and before the end.
+func (r *reconciling) judges(rec Record) bool {
+	return r.inWindow(rec.GrantedAt) && r.inWindow(rec.EndedAt)
+}
+
+func (r *reconciling) countRecords(records []Record) {
+	for _, rec := range records {
+		switch {
+		case rec.State == inProgress || rec.State == lapsed:
+			r.counts.RecordsUnsettled++
+		case rec.State == released:
+			r.counts.RecordsReleased++
+		case r.judges(rec):
+			r.counts.RecordsJudged++
+		default:
+			r.counts.RecordsOutside++
+		}
+	}
+}
+
+// inspect looks at a record as it is now. What the file does not say of the key the options may.
+func (r *reconciling) inspect(rec Record) (store.Inspection, error) {
+	key := store.Key{Namespace: r.Namespace, Scope: rec.Scope, ID: rec.Key, Entity: rec.Entity}
+	if key.Scope == "" {
+		key.Scope = r.Scope
+	}
+	if key.Entity == "" {
+		key.Entity = r.Entity
+	}
+	return r.source.InspectRecord(r.ctx, key)
+}

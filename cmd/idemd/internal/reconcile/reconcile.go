@@ -1,0 +1,357 @@
+// Package reconcile holds what happened against what is recorded: the effects of a source of
+// truth, such as a ledger, against the records of a namespace.
+//
+// Both are put in order on disk and merged, so that memory is bounded however many there
+// are: reconcile.go, the whole; merge.go, what is found; effects.go, the file; sorter.go, the
+// order.
+package reconcile
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/idemd/idemd/store"
+)
+
+// Source is where the records are: a client of a server, or a store.
+type Source interface {
+	ListRecords(ctx context.Context, req store.ListRequest) (store.RecordPage, error)
+	InspectRecord(ctx context.Context, key store.Key) (store.Inspection, error)
+	GetNamespace(ctx context.Context, name string) (store.Namespace, error)
+}
+
+// Options say what is compared.
+type Options struct {
+	Namespace     string
+	Scope, Entity string // only these; empty: all
+	// Since and Until bound what is judged. Zero: from the oldest effect of the file, to the newest.
+	Since, Until time.Time
+	// OnePerEntity says that an entity is an intent: there should be one effect of it.
+	OnePerEntity bool
+	// Dir is for temporary files, that of the system if empty; Memory for how many bytes of rows are
+	// not in them.
+	Dir    string
+	Memory int
+}
+
+// Kind says what a finding is.
+type Kind string
+
+// The kinds of findings.
+const (
+	EffectWithoutKey    Kind = "effect_without_key"     // it happened, and no key is known under which it did
+	KeyWithoutEffect    Kind = "key_without_effect"     // completed with success, and nothing happened
+	TwoEffectsForKey    Kind = "two_effects_for_key"    // the key did not guard it
+	TwoEffectsForIntent Kind = "two_effects_for_intent" // under different keys: a retry made a new one
+	EffectOfReleasedKey Kind = "effect_of_released_key" // its holder said that nothing happened
+)
+
+// Kinds are all of them.
+var Kinds = []Kind{EffectWithoutKey, KeyWithoutEffect, TwoEffectsForKey, TwoEffectsForIntent, EffectOfReleasedKey}
+
+// Finding is one thing that is not as it should be.
+type Finding struct {
+	Kind    Kind     `json:"finding"`
+	Effects []Effect `json:"effects,omitempty"` // by time; of more than [MaxShown] some
+	More    int      `json:"more_effects,omitempty"`
+	Record  *Record  `json:"record,omitempty"`
+}
+
+// MaxShown is how many effects a finding shows.
+const MaxShown = 20
+
+// Record is what matters here of a store's.
+type Record struct {
+	Scope     string    `json:"scope,omitempty"`
+	Key       string    `json:"key"`
+	Entity    string    `json:"entity,omitempty"`
+	State     string    `json:"state"` // completed, released, in progress or lapsed
+	Fence     int64     `json:"fence"`
+	GrantedAt time.Time `json:"granted_at"`
+	EndedAt   time.Time `json:"ended_at,omitzero"`
+}
+
+// The states of a [Record].
+const (
+	completed  = "completed"
+	released   = "released"
+	inProgress = "in progress"
+	lapsed     = "lapsed"
+)
+
+// Counts say what was compared. Each effect and record is counted as read, and once more as
+// what became of it.
+type Counts struct {
+	Since time.Time `json:"since"`
+	Until time.Time `json:"until"`
+	// Before is until when records may have expired, or been forgotten.
+	Before time.Time `json:"judged_after"`
+
+	BadLines int `json:"bad_lines"`
+
+	Effects         int `json:"effects"`
+	EffectsJudged   int `json:"effects_judged"`
+	EffectsOutside  int `json:"effects_outside"` // of since to until
+	EffectsTooOld   int `json:"effects_too_old"` // and without a record, which may have expired
+	EffectsRepeated int `json:"effects_repeated"`
+
+	Records          int `json:"records"`
+	RecordsJudged    int `json:"records_judged"`
+	RecordsOutside   int `json:"records_outside"`
+	RecordsUnsettled int `json:"records_unsettled"` // nobody has said yet what they did
+	RecordsFailed    int `json:"records_failed"`    // completed with an error, and no effect
+	RecordsReleased  int `json:"records_released"`
+
+	Findings map[Kind]int `json:"findings"`
+}
+
+// Found is how many findings there are.
+func (c *Counts) Found() (n int) {
+	for _, found := range c.Findings {
+		n += found
+	}
+	return n
+}
+
+// Judged is how many effects and records were found right or wrong.
+func (c *Counts) Judged() int { return c.EffectsJudged + c.RecordsJudged }
+
+// ErrNoWindow is that of a file without effects, if no times are given.
+var ErrNoWindow = errors.New("there are no effects in it, so that it does not say which time it is about")
+
+// ErrBackwards is that of a time in which nothing can lie.
+var ErrBackwards = errors.New("the time to judge ends before it begins")
+
+// Run compares. It reports each line that it cannot use and each finding as it comes; an error
+// of theirs ends it. Other errors are about the file, the source or the disk.
+func Run(ctx context.Context, source Source, file io.Reader, o Options, bad func(*LineError) error, report func(Finding) error) (Counts, error) {
+	r := &reconciling{
+		Options: o, ctx: ctx, source: source, report: report,
+		counts:   Counts{Findings: map[Kind]int{}, Since: o.Since, Until: o.Until},
+		byKey:    sorter{dir: o.Dir, limit: o.Memory / 2},
+		byIntent: sorter{dir: o.Dir, limit: o.Memory / 2},
+	}
+	defer r.byKey.close()
+	defer r.byIntent.close()
+	for _, step := range []func() error{
+		r.checkWindow,
+		func() error { return r.readEffects(file, bad) },
+		r.readRecords,
+		r.mergeKeys,
+		r.mergeIntents,
+	} {
+		if err := step(); err != nil {
+			return r.counts, err
+		}
+	}
+	return r.counts, nil
+}
+
+type reconciling struct {
+	Options
+	ctx    context.Context
+	source Source
+	report func(Finding) error
+	counts Counts
+
+	scope, entity   bool // whether the file has these parts of keys
+	byKey, byIntent sorter
+}
+
+// A row is an effect or a record, behind what it is put in order by.
+type row struct {
+	Effect *Effect `json:"e,omitempty"`
+	Record *Record `json:"r,omitempty"`
+}
+
+// encode makes a row: a digest by which rows belong together, what orders them then, and the row.
+func (w row) encode(group [sha256.Size]byte, order ...string) ([]byte, error) {
+	b := group[:]
+	for _, part := range order {
+		b = append(append(b, part...), 0)
+	}
+	n := len(b)
+	text, err := json.Marshal(w)
+	return binary.BigEndian.AppendUint16(append(b, text...), uint16(n)), err
+}
+
+func decode(b []byte) (group [sha256.Size]byte, w row, err error) {
+	n := int(binary.BigEndian.Uint16(b[len(b)-2:]))
+	return [sha256.Size]byte(b[:sha256.Size]), w, json.Unmarshal(b[n:len(b)-2], &w)
+}
+
+// digest stands for texts, of which no two lists have the same.
+func digest(parts ...string) [sha256.Size]byte {
+	var b []byte
+	for _, part := range parts {
+		b = append(binary.BigEndian.AppendUint64(b, uint64(len(part))), part...)
+	}
+	return sha256.Sum256(b)
+}
+
+// keyGroup is the same for an effect and a record of one key, as far as the file says.
+func (r *reconciling) keyGroup(scope, id, entity string) [sha256.Size]byte {
+	if !r.scope {
+		scope = ""
+	}
+	if !r.entity {
+		entity = ""
+	}
+	return digest(scope, id, entity)
+}
+
+func (r *reconciling) readEffects(file io.Reader, bad func(*LineError) error) error {
+	in, err := newReader(file)
+	if err != nil {
+		return err
+	}
+	r.scope, r.entity = in.parts()
+	if r.OnePerEntity && !r.entity {
+		return fmt.Errorf("there is no column %q, of which each is to have one effect", columnEntity)
+	}
+	var oldest, newest time.Time
+	for {
+		effect, err := in.next()
+		var wrong *LineError
+		switch {
+		case errors.Is(err, io.EOF):
+			return r.window(oldest, newest)
+		case errors.As(err, &wrong):
+			r.counts.BadLines++
+			err = bad(wrong)
+		case err == nil:
+			if oldest.IsZero() || effect.At.Before(oldest) {
+				oldest = effect.At
+			}
+			if effect.At.After(newest) {
+				newest = effect.At
+			}
+			err = r.addEffect(effect)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// window sets which time is judged, as far as the caller has not.
+func (r *reconciling) window(oldest, newest time.Time) error {
+	if r.counts.Since.IsZero() {
+		r.counts.Since = oldest
+	}
+	if r.counts.Until.IsZero() {
+		r.counts.Until = newest
+	}
+	if r.counts.Until.IsZero() || r.counts.Since.IsZero() {
+		return ErrNoWindow
+	}
+	return r.checkWindow()
+}
+
+// checkWindow refuses times of which nobody could tell that nothing was judged.
+func (r *reconciling) checkWindow() error {
+	since, until := r.counts.Since, r.counts.Until
+	if !since.IsZero() && !until.IsZero() && until.Before(since) {
+		return fmt.Errorf("%w: from %s to %s", ErrBackwards, since.Format(time.RFC3339Nano), until.Format(time.RFC3339Nano))
+	}
+	return nil
+}
+
+func (r *reconciling) addEffect(e Effect) error {
+	r.counts.Effects++
+	if r.scope && e.Scope == "" {
+		e.Scope = r.Scope
+	}
+	if r.entity && e.Entity == "" {
+		e.Entity = r.Entity
+	}
+	if r.Scope != "" && r.scope && e.Scope != r.Scope || r.Entity != "" && r.entity && e.Entity != r.Entity {
+		r.counts.EffectsOutside++
+		return nil
+	}
+	group := r.keyGroup(e.Scope, e.Key, e.Entity)
+	b, err := row{Effect: &e}.encode(group, "effect", e.ID)
+	if err == nil {
+		err = r.byKey.add(b)
+	}
+	intent := digest("intent", e.Entity, e.Intent)
+	if e.Intent == "" {
+		intent = digest("entity", e.Entity)
+	}
+	if err != nil || e.Intent == "" && (!r.OnePerEntity || e.Entity == "") {
+		return err
+	}
+	if b, err = (row{Effect: &e}).encode(intent, string(group[:]), e.ID); err != nil {
+		return err
+	}
+	return r.byIntent.add(b)
+}
+
+func (r *reconciling) readRecords() error {
+	ns, err := r.source.GetNamespace(r.ctx, r.Namespace)
+	if err != nil {
+		return err
+	}
+	req := store.ListRequest{Namespace: r.Namespace, PageSize: store.MaxPageSize, Filter: store.Filter{Scope: r.Scope, Entity: r.Entity}}
+	for {
+		page, err := r.source.ListRecords(r.ctx, req)
+		switch {
+		case err != nil:
+			return err
+		case page.Missing != "":
+			return store.Refuse(store.ErrHomeUnreachable, "not all records can be read; missing is "+page.Missing)
+		}
+		for _, rec := range page.Records {
+			if err := r.addRecord(rec, page.Now); err != nil {
+				return err
+			}
+		}
+		if page.NextPageToken == "" {
+			r.counts.Before = knownAfter(ns, page.Now)
+			return nil
+		}
+		req.PageToken = page.NextPageToken
+	}
+}
+
+// knownAfter is after when every effect of a guarded call has a record: what happened before
+// may have expired by now, or have been forgotten when the store was restored.
+func knownAfter(ns store.Namespace, now time.Time) time.Time {
+	retention := ns.Retention
+	for _, past := range ns.PastRetentions {
+		retention = min(retention, past.Retention)
+	}
+	after := now.Add(-retention)
+	if ns.RecoveryFloor.After(after) {
+		return ns.RecoveryFloor
+	}
+	return after
+}
+
+func (r *reconciling) addRecord(rec *store.Record, now time.Time) error {
+	r.counts.Records++
+	w := Record{
+		Scope: rec.Key.Scope, Key: rec.Key.ID, Entity: rec.Key.Entity, Fence: rec.Fence,
+		GrantedAt: rec.GrantedAt, EndedAt: rec.EndedAt, State: inProgress,
+	}
+	switch {
+	case rec.Lapsed(now):
+		w.State = lapsed
+	case rec.State == store.StateCompleted:
+		w.State = completed
+	case rec.State == store.StateReleased:
+		w.State = released
+	}
+	whole := digest(w.Scope, w.Key, w.Entity)
+	b, err := row{Record: &w}.encode(r.keyGroup(w.Scope, w.Key, w.Entity), "", string(whole[:]), fmt.Sprintf("%019d", w.Fence))
+	if err != nil {
+		return err
+	}
+	return r.byKey.add(b)
+}

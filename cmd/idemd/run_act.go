@@ -1,0 +1,237 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/idemd/idemd/client"
+	"github.com/idemd/idemd/cmd/idemd/internal/job"
+	"github.com/idemd/idemd/store"
+)
+
+// guardedRun is one run of a command for a key.
+type guardedRun struct {
+	*runCmd
+	s       *session
+	idemd   *client.Client
+	signals chan os.Signal // for the command
+
+	mu     sync.Mutex
+	acting bool      // the command has been started, or is about to be
+	signal os.Signal // that came before
+
+	ending   *job.Ending // nil: the command did not run
+	notBegun error       // why it could not be started
+	recorded error       // why what came of it could not be recorded; nil if it could, or is not known yet
+}
+
+// listen takes the signals of this process: before the command is started they end the
+// claim, then they are for the command. Those that are ignored, as by nohup, stay so. The
+// command goes on, too, when nobody reads what it writes any more.
+func (r *guardedRun) listen() (context.Context, func()) {
+	r.signals = make(chan os.Signal)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.s.ctx))
+	incoming, unread, done := make(chan os.Signal, 8), make(chan os.Signal, 1), make(chan struct{})
+	for _, sig := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		if !signal.Ignored(sig) {
+			signal.Notify(incoming, sig)
+		}
+	}
+	signal.Notify(unread, syscall.SIGPIPE)
+	early := context.AfterFunc(r.s.ctx, func() { r.interrupt(syscall.SIGTERM, cancel) })
+	var listening sync.WaitGroup
+	listening.Go(func() {
+		for {
+			select {
+			case sig := <-incoming:
+				if !r.interrupt(sig, cancel) {
+					r.pass(sig, done)
+				}
+			case <-done:
+				return
+			}
+		}
+	})
+	return ctx, func() {
+		early()
+		signal.Stop(incoming)
+		signal.Stop(unread)
+		close(done)
+		listening.Wait()
+		cancel()
+	}
+}
+
+// pass gives a signal to the command, if it still runs.
+func (r *guardedRun) pass(sig os.Signal, done <-chan struct{}) {
+	select {
+	case r.signals <- sig:
+	case <-done:
+	case <-time.After(time.Second): // it has ended: what came of it is being recorded
+	}
+}
+
+// interrupt ends the claim, unless the command has been started.
+func (r *guardedRun) interrupt(sig os.Signal, cancel func()) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.acting {
+		return false
+	}
+	if r.signal == nil {
+		r.signal = sig
+	}
+	cancel()
+	return true
+}
+
+// begin reports whether the command may be started: not if a signal came before.
+func (r *guardedRun) begin() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.acting = r.signal == nil
+	return r.acting
+}
+
+// Errors of [guardedRun.act], which say nothing of the key.
+var (
+	errNotBegun = errors.New("the command was not started")
+	errEnded    = errors.New("the command ended, and what it did is unknown")
+)
+
+// act runs the command under the right to act.
+func (r *guardedRun) act(ctx context.Context, a *client.Attempt) (ran, error) {
+	if !r.begin() {
+		return ran{}, client.NoEffect(errNotBegun)
+	}
+	if a.Unsettled {
+		fmt.Fprintln(r.s.stderr, "idemd: an earlier run of this key may have acted, and nobody knows; the command is told so by IDEMD_RUN_UNSETTLED=1")
+	}
+	j := job.Job{
+		Args: r.Command, Env: environment(a), Stdin: r.s.stdin, Stdout: r.s.stdout, Stderr: r.s.stderr,
+		KillAfter: time.Duration(r.KillAfter),
+	}
+	context.AfterFunc(ctx, func() {
+		if errors.Is(context.Cause(ctx), client.ErrLeaseLost) {
+			fmt.Fprintf(r.s.stderr, "idemd: %s; another run may begin, and the command is ended\n", oneLine(withReason(context.Cause(ctx)).Error()))
+		}
+	})
+	ending, err := j.Run(ctx, r.signals)
+	if err != nil {
+		r.notBegun = err
+		return ran{}, client.NoEffect(errNotBegun)
+	}
+	r.ending = &ending
+	return r.meaning(a)
+}
+
+// meaning says what the end of the command means for the key. While it is in doubt whether
+// an earlier run acted, no failure is final: an "already done" may be about that one.
+func (r *guardedRun) meaning(a *client.Attempt) (ran, error) {
+	code := r.ending.Code
+	listed := func(codes []uint8) bool { return code < 256 && slices.Contains(codes, uint8(code)) }
+	switch {
+	case r.ending.Stopped:
+		return ran{}, errEnded
+	case code == 0, listed(r.FinalCodes) && !a.Unsettled:
+		return ran{ExitCode: code, Stdout: r.ending.Stdout, Stderr: r.ending.Stderr}, nil
+	case listed(r.NoEffectCodes):
+		return ran{}, client.NoEffect(errEnded)
+	default:
+		return ran{}, errEnded
+	}
+}
+
+// environment is what the command is told. The names are not those of flags, which would
+// change what an idemd does that the command calls.
+func environment(a *client.Attempt) []string {
+	unsettled := 0
+	if a.Unsettled {
+		unsettled = 1
+	}
+	return []string{
+		"IDEMD_RUN_KEY=" + a.Key.ID,
+		fmt.Sprintf("IDEMD_RUN_FENCE=%d", a.Fence),
+		fmt.Sprintf("IDEMD_RUN_ATTEMPT=%d", a.Number),
+		fmt.Sprintf("IDEMD_RUN_UNSETTLED=%d", unsettled),
+		"IDEMD_RUN_DOWNSTREAM_KEY=" + a.DownstreamKey("run"),
+	}
+}
+
+// event notes how recording goes.
+func (r *guardedRun) event(e client.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch e.Kind {
+	case client.EventNotRecorded, client.EventRecordingFailed:
+		r.recorded = e.Err
+	case client.EventRecorded, client.EventReleased, client.EventUnknown:
+		r.recorded = nil
+	}
+}
+
+// giveBackFor is how long a run that was not answered tries to give back what it may have been
+// granted.
+const giveBackFor = 2 * time.Second
+
+// do claims the key, runs the command if it is granted, and returns how to exit.
+func (r *guardedRun) do(ctx context.Context) error {
+	result, err := r.claim(ctx)
+	switch {
+	case r.ending != nil:
+		return r.ended(ctx, err)
+	case r.notBegun != nil && job.NotFound(r.notBegun):
+		return exitError{fmt.Errorf("%w; nothing happened, and the key is free", r.notBegun), exitNotFound}
+	case r.notBegun != nil:
+		return exitError{fmt.Errorf("%w; nothing happened, and the key is free", r.notBegun), exitNotRunnable}
+	case err == nil && result.Replayed:
+		return r.replay(result.Value, result.Age)
+	case errors.Is(err, store.ErrOutcomeOmitted), storedFailure(err):
+		return r.replayOther(ctx, err)
+	}
+	giving, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackFor)
+	defer cancel()
+	_ = client.Drain(giving) // else it lapses
+	if sig, ok := r.signal.(syscall.Signal); ok {
+		return exitError{fmt.Errorf("%v before the command was started", sig), 128 + int(sig)}
+	}
+	return r.refused(err)
+}
+
+// ended is a run whose command has ended: what came of it is told, and the exit code is its own
+// unless another run may be acting.
+func (r *guardedRun) ended(ctx context.Context, err error) error {
+	code := r.ending.Code
+	switch {
+	case r.ending.Stopped:
+		return exitError{errors.New("the right to act was over before the command was: what it did is unknown, and the next run of this key is told so"), exitLeaseLost}
+	case err != nil && !errors.Is(err, errEnded):
+		return exitError{fmt.Errorf("the command ended with exit code %d, but another run or an operator had come in between, and this is not recorded: %w", code, withReason(err)), exitLeaseLost}
+	}
+	if failed := r.recordedAtLast(ctx); failed != nil {
+		fmt.Fprintf(r.s.stderr, "idemd: the command ended with exit code %d, which is not recorded (%s): the next run of this key is told to check\n", code, oneLine(failed.Error()))
+	} else if err != nil && !slices.Contains(r.NoEffectCodes, uint8(code)) {
+		fmt.Fprintf(r.s.stderr, "idemd: the command ended with exit code %d: what it did is unknown, and the next run of this key is told so, or the key is held\n", code)
+	}
+	return exitError{errShown, code}
+}
+
+// recordedAtLast waits while what came of the command is still being recorded, or until a signal.
+func (r *guardedRun) recordedAtLast(ctx context.Context) error {
+	failed := func() error { r.mu.Lock(); defer r.mu.Unlock(); return r.recorded }
+	if err := failed(); err != nil {
+		fmt.Fprintf(r.s.stderr, "idemd: the command ended with exit code %d, which could not be recorded yet (%s); trying on\n", r.ending.Code, oneLine(err.Error()))
+	}
+	r.mu.Lock()
+	r.acting = false // from now on a signal ends the waiting
+	r.mu.Unlock()
+	_ = client.Drain(ctx)
+	return failed()
+}

@@ -1,0 +1,396 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// guarded is `idemd run` as a process of its own, in a directory for its command.
+type guarded struct {
+	cmd            *exec.Cmd
+	stdout, stderr said
+}
+
+// guard starts it with flags and a shell script as the command.
+func guard(t *testing.T, dir, addr, flags, script string) *guarded {
+	t.Helper()
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &guarded{stderr: said{more: make(chan struct{}, 1)}}
+	args := append(append([]string{"run", "--addr=" + addr}, strings.Fields(flags)...), "--", "sh", "-c", script)
+	g.cmd = exec.CommandContext(t.Context(), path, args...)
+	g.cmd.Dir, g.cmd.Stdout, g.cmd.Stderr = dir, &g.stdout, &g.stderr
+	g.cmd.WaitDelay = time.Minute
+	if err := g.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// said is what a process has written so far.
+type said struct {
+	lockedBuffer
+	more chan struct{} // if not nil, gets something with each write
+}
+
+func (s *said) Write(p []byte) (int, error) {
+	n, err := s.lockedBuffer.Write(p)
+	select {
+	case s.more <- struct{}{}:
+	default:
+	}
+	return n, err
+}
+
+// await returns when text was written.
+func (s *said) await(text string) {
+	for !strings.Contains(s.String(), text) {
+		<-s.more
+	}
+}
+
+func (g *guarded) wait() result {
+	_ = g.cmd.Wait()
+	return result{g.cmd.ProcessState.ExitCode(), g.stdout.String(), g.stderr.String()}
+}
+
+// is checks how it ended. What it says on standard error contains all of stderr, or is empty.
+func (r result) is(t *testing.T, code int, stdout string, stderr ...string) {
+	t.Helper()
+	if r.code != code || r.stdout != stdout || len(stderr) == 0 && r.stderr != "" {
+		t.Errorf("exit code %d, want %d\nstdout: %q, want %q\nstderr: %s", r.code, code, r.stdout, stdout, r.stderr)
+	}
+	for _, part := range stderr {
+		if !strings.Contains(r.stderr, part) {
+			t.Errorf("standard error does not say %q:\n%s", part, r.stderr)
+		}
+	}
+}
+
+// fifo makes a named pipe in dir. A script that opens it waits for the test, and the other
+// way round.
+func fifo(t *testing.T, dir, name string) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// readFifo returns what is written until the last writer has closed it.
+func readFifo(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func writeFifo(t *testing.T, path string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte("go on\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRun(t *testing.T) {
+	s := serve(t, t.TempDir()) // stopped once all of them have ended
+	for name, test := range map[string]func(*testing.T, *served){
+		"a repeat":            testRunRepeat,
+		"two at once":         testRunTwice,
+		"a scheduler's line":  testRunReadmeSchedulers,
+		"exit codes":          testRunCodes,
+		"killed":              testRunKilled,
+		"killed, held":        testRunKilledHeld,
+		"signals":             testRunSignals,
+		"lease lost":          testRunLeaseLost,
+		"no answer":           testRunNoAnswer,
+		"recorded at last":    testRunRecordedAtLast,
+		"recorded by another": testRunRecordedByAnother,
+		"signal while waits":  testRunSignalWhileItWaits,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, s)
+		})
+	}
+}
+
+// testRunRepeat checks that a repeat writes the same and exits with the same, and what the
+// command is told.
+func testRunRepeat(t *testing.T, s *served) {
+	dir := t.TempDir()
+	const script = `cat; echo out; printf 'err\377' >&2; env | grep ^IDEMD_RUN >told; echo ran >>log; exit 3`
+	flags := "--key=repeat@2026-10-28T02:00Z --final-codes=2,3 --intent-time=" + time.Now().Format(time.RFC3339)
+	guard(t, dir, s.addr, flags, script).wait().is(t, 3, "out\n", "err\377")
+	told := readFifo(t, filepath.Join(dir, "told"))
+	for _, want := range []string{
+		`(?m)^IDEMD_RUN_KEY=repeat@2026-10-28T02:00Z$`, `(?m)^IDEMD_RUN_FENCE=\d{16}$`, `(?m)^IDEMD_RUN_ATTEMPT=1$`,
+		`(?m)^IDEMD_RUN_UNSETTLED=0$`, `(?m)^IDEMD_RUN_DOWNSTREAM_KEY=[0-9a-f]{64}$`,
+	} {
+		if !regexp.MustCompile(want).MatchString(told) {
+			t.Errorf("the command is not told %s:\n%s", want, told)
+		}
+	}
+	again := guard(t, dir, s.addr, flags, script).wait()
+	again.is(t, 3, "out\n", "idemd: replay, age ", "exit code 3", "err\377")
+	if log := readFifo(t, filepath.Join(dir, "log")); log != "ran\n" || strings.Count(again.stderr, "\n") != 1 {
+		t.Errorf("it ran: %q, and the repeat said %q", log, again.stderr)
+	}
+
+	const much = `i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done`
+	whole := guard(t, dir, s.addr, "--key=much", much).wait()
+	cut := guard(t, dir, s.addr, "--key=much", much).wait()
+	if whole.code != 0 || cut.code != 0 || len(cut.stdout) > 16<<10 || len(cut.stdout) < 16<<10-100 || !strings.HasSuffix(whole.stdout, "\n"+cut.stdout) ||
+		!strings.Contains(cut.stderr, fmt.Sprintf("the first %d bytes are not kept", len(whole.stdout)-len(cut.stdout))) {
+		t.Errorf("of %d bytes %d are kept: %.40q\n%s", len(whole.stdout), len(cut.stdout), cut.stdout, cut.stderr)
+	}
+}
+
+// testRunTwice starts two replicas of a job at once: one runs, and the other, which waits,
+// writes and exits with the same. One that does not wait is told.
+func testRunTwice(t *testing.T, s *served) {
+	dir := t.TempDir()
+	running, goOn := fifo(t, dir, "running"), fifo(t, dir, "goon")
+	const script = `echo $$ >>log; echo up >running; read x <goon; echo report; exit 4`
+	const flags = "--key=twice --final-codes=4 --wait=1m"
+	one, two := guard(t, dir, s.addr, flags, script), guard(t, dir, s.addr, flags, script)
+	readFifo(t, running)
+	guard(t, dir, s.addr, "--key=twice", script).wait().is(t, exitInProgress, "", "idemd: in progress: ", "--wait")
+	writeFifo(t, goOn)
+	results := []result{one.wait(), two.wait()}
+	replays := 0
+	for _, r := range results {
+		if r.code != 4 || r.stdout != "report\n" {
+			t.Errorf("a replica: %+v", r)
+		}
+		replays += strings.Count(r.stderr, "idemd: replay")
+	}
+	if log := readFifo(t, filepath.Join(dir, "log")); strings.Count(log, "\n") != 1 || replays != 1 {
+		t.Errorf("ran %d times, replayed %d times", strings.Count(log, "\n"), replays)
+	}
+}
+
+// testRunReadmeSchedulers starts a job that fails as the README's lines for two schedulers do: it runs
+// once for the slot, also when the other one comes late, until a person has settled it.
+func testRunReadmeSchedulers(t *testing.T, s *served) {
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := regexp.MustCompile(`idemd run (--.*) --key "nightly@`).FindAllStringSubmatch(string(text), -1)
+	if len(lines) != 2 {
+		t.Fatalf("found %d lines for schedulers", len(lines))
+	}
+	for i, line := range lines {
+		dir := t.TempDir()
+		running, goOn := fifo(t, dir, "running"), fifo(t, dir, "goon")
+		const script = `[ -e log ]; first=$?; echo ran >>log; [ $first = 0 ] && exit 1; echo up >running; read x <goon; exit 1`
+		key := fmt.Sprintf("scheduled-%d", i)
+		flags := line[1] + " --key=" + key
+		one, two := guard(t, dir, s.addr, flags, script), guard(t, dir, s.addr, flags, script)
+		readFifo(t, running)
+		writeFifo(t, goOn)
+		results := []result{one.wait(), two.wait(), guard(t, dir, s.addr, flags, script).wait()}
+		failed, unresolved := 0, 0
+		for _, r := range results {
+			switch r.code {
+			case 1:
+				failed++
+			case exitUnresolved:
+				unresolved++
+			}
+		}
+		if log := readFifo(t, filepath.Join(dir, "log")); log != "ran\n" || failed != 1 || unresolved != 2 {
+			t.Errorf("%s: %q, %+v", line[0], log, results)
+		}
+		s.run(t, "record", "resolve", "--id="+key, "--any-fence", "--nothing-happened", "--reason=looked").ok(t)
+		guard(t, dir, s.addr, flags, "echo mended").wait().is(t, 0, "mended\n")
+	}
+}
+
+// testRunCodes checks what the exit codes of commands mean for their keys, and what those of
+// idemd's own are.
+func testRunCodes(t *testing.T, s *served) {
+	dir := t.TempDir()
+	const told = `echo $IDEMD_RUN_ATTEMPT $IDEMD_RUN_UNSETTLED; exit `
+	step := func(flags, code string, want int, stdout string, stderr ...string) {
+		t.Helper()
+		guard(t, dir, s.addr, flags, told+code).wait().is(t, want, stdout, stderr...)
+	}
+	// Nothing happened: it runs again, as if for the first time.
+	step("--key=none --no-effect-codes=75", "75", 75, "1 0\n")
+	step("--key=none --no-effect-codes=75", "0", 0, "2 0\n")
+	// Unknown: the next one is told. While that is so no failure is final.
+	step("--key=unknown --final-codes=1", "2", 2, "1 0\n", "exit code 2: what it did is unknown")
+	step("--key=unknown --final-codes=1", "1", 1, "2 1\n", "an earlier run", "exit code 1: what it did is unknown")
+	step("--key=unknown --no-effect-codes=1", "1", 1, "3 1\n", "an earlier run")
+	step("--key=unknown", "0", 0, "4 1\n", "an earlier run")
+	step("--key=unknown", "0", 0, "4 1\n", "idemd: replay")
+	// Held: nobody runs.
+	step("--key=held --on-lapse=hold", "1", 1, "1 0\n", "exit code 1: what it did is unknown")
+	step("--key=held", "0", exitUnresolved, "", "idemd: unresolved: ", "record inspect --addr "+s.addr+" --id held;")
+	// Not run at all.
+	step("--key=refused --namespace=none-such", "0", exitRunFailed, "", "idemd: NAMESPACE_UNKNOWN: ", "; the command was not run")
+	step("--key=late --intent-time=2026-01-01T00:00:00Z", "0", exitRunFailed, "", "KEY_EXPIRED: ")
+	step("--key=twice-listed --final-codes=1 --no-effect-codes=1", "0", exitRunFailed, "", "--final-codes")
+	step("--no-such-flag", "0", exitRunFailed, "", "see idemd run --help")
+	step("--key=wrong --on-lapse=act", "0", exitRunFailed, "", "--on-lapse")
+	for command, code := range map[string]int{"no-such-command": exitNotFound, "/": exitNotRunnable, "": exitRunFailed} {
+		run(t, "run", "--addr="+s.addr, "--key=not-run", command).fails(t, code)
+	}
+	run(t, "run", "--addr="+s.addr, "--key=not-run").fails(t, exitRunFailed, "<command>")
+	step("--key=not-run", "0", 0, "3 0\n") // two of them were granted it, and gave it back
+}
+
+// testRunKilled kills idemd run, which nothing can catch: its command dies with it, and the
+// next run is told to check, once the lease is over.
+func testRunKilled(t *testing.T, s *served) {
+	killed(t, s, "--key=killed --lease=1s")
+	guard(t, t.TempDir(), s.addr, "--key=killed --wait=1m", `echo $IDEMD_RUN_ATTEMPT $IDEMD_RUN_UNSETTLED`).wait().is(t, 0, "2 1\n", "an earlier run")
+}
+
+func testRunKilledHeld(t *testing.T, s *served) {
+	killed(t, s, "--key=killed-held --lease=1s --on-lapse=hold")
+	guard(t, t.TempDir(), s.addr, "--key=killed-held --wait=1m", `echo ran`).wait().is(t, exitUnresolved, "", "unresolved: ")
+}
+
+func killed(t *testing.T, s *served, flags string) {
+	t.Helper()
+	dir := t.TempDir()
+	alive := fifo(t, dir, "alive")
+	g := guard(t, dir, s.addr, flags, `exec >alive; echo up; exec sleep 1000`)
+	r, err := os.Open(alive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	lines := bufio.NewReader(r)
+	if line, err := lines.ReadString('\n'); line != "up\n" {
+		t.Fatal(line, err)
+	}
+	_ = g.cmd.Process.Kill()
+	if rest, err := io.ReadAll(lines); len(rest) > 0 || err != nil { // until the command is gone
+		t.Errorf("%q, %v", rest, err)
+	}
+	_ = g.cmd.Wait()
+}
+
+// testRunSignals checks that signals reach the command and what it started, each and as often
+// as they come.
+func testRunSignals(t *testing.T, s *served) {
+	for name, sig := range map[string]syscall.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP} {
+		dir := t.TempDir()
+		up := fifo(t, dir, "up")
+		script := `trap 'n=$((n+1)); if [ $n = 2 ]; then exit 9; fi; echo up >up' ` + name + `
+			sh -c "trap 'echo child' ` + name + `; echo up >up; while :; do sleep 0.05; done" &
+			while :; do wait; done`
+		if sig == syscall.SIGINT { // a shell's command in the background takes no SIGINT
+			script = `trap 'n=$((n+1)); if [ $n = 2 ]; then exit 9; fi; echo up >up' INT; echo up >up; while :; do sleep 0.05; done`
+		}
+		g := guard(t, dir, s.addr, "--kill-after=1s --no-effect-codes=9 --key=signals-"+name, script)
+		for range 2 {
+			readFifo(t, up)
+			if err := g.cmd.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := g.wait()
+		if r.code != 9 || strings.Contains(r.stderr, "idemd") || sig != syscall.SIGINT && !strings.HasPrefix(r.stdout, "child\n") {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+	g := guard(t, t.TempDir(), s.addr, "--key=signals", `kill -TERM $$`)
+	g.wait().is(t, 128+15, "", "exit code 143: what it did is unknown")
+}
+
+// testRunLeaseLost has an operator end the run: the command is asked to end, then killed.
+func testRunLeaseLost(t *testing.T, s *served) {
+	dir := t.TempDir()
+	up := fifo(t, dir, "up")
+	g := guard(t, dir, s.addr, "--key=lost --lease=1s --kill-after=1s", `trap 'echo asked' TERM; echo up >up; while :; do sleep 1000 & wait; done`)
+	readFifo(t, up)
+	s.run(t, "record", "force-release", "--id=lost", "--any-fence", "--reason=stuck").ok(t)
+	g.wait().is(t, exitLeaseLost, "asked\n", "idemd: STALE_FENCE: the lease of this attempt is over", "idemd: the right to act was over")
+	guard(t, dir, s.addr, "--key=lost", `echo $IDEMD_RUN_UNSETTLED`).wait().is(t, 0, "1\n", "an earlier run")
+
+	// Another run may have begun although the command has ended by itself.
+	g = guard(t, dir, s.addr, "--key=overtaken --lease=15m", `echo up >up; read x <up`)
+	readFifo(t, up)
+	s.run(t, "record", "force-release", "--id=overtaken", "--any-fence", "--reason=stuck").ok(t)
+	writeFifo(t, up)
+	g.wait().is(t, exitLeaseLost, "", "exit code 0, but another run or an operator", "STALE_FENCE")
+}
+
+func testRunNoAnswer(t *testing.T, _ *served) {
+	guard(t, t.TempDir(), "127.0.0.1:1", "--key=none", `echo ran`).wait().is(t, exitUnknown, "", "idemd: no answer from 127.0.0.1:1: ", "not run")
+}
+
+// testRunRecordedAtLast kills the server before the command ends, and starts it again after.
+func testRunRecordedAtLast(t *testing.T, _ *served) {
+	data, dir, addr := t.TempDir(), t.TempDir(), freeAddr(t)
+	up := fifo(t, dir, "up")
+	server := startChildOn(t, "--data-dir="+data, "--grpc-addr="+addr)
+	g := guard(t, dir, addr, "--key=late --lease=15m", `echo up >up; read x <up; echo done`)
+	readFifo(t, up)
+	server.kill()
+	server.wait()
+	writeFifo(t, up)
+	g.stderr.await("could not be recorded yet")
+	startChildOn(t, "--data-dir="+data, "--grpc-addr="+addr)
+	g.wait().is(t, 0, "done\n", "could not be recorded yet")
+	guard(t, dir, addr, "--key=late", `echo ran`).wait().is(t, 0, "done\n", "idemd: replay")
+}
+
+// testRunRecordedByAnother checks that what an operator found out counts as a run.
+func testRunRecordedByAnother(t *testing.T, s *served) {
+	for key, test := range map[string]struct {
+		resolve []string
+		code    int
+		stdout  string
+	}{
+		"found-done":   {[]string{"--outcome=by hand\n"}, 0, "by hand\n"},
+		"found-failed": {[]string{"--outcome=", "--code=NOT_FOUND", "--message=no such report"}, 1, ""},
+	} {
+		s.run(t, "claim", "--id="+key, "--attempt=one", "--hold").ok(t)
+		s.run(t, "release", "--id="+key, "--attempt=one", "--effect=unknown").ok(t)
+		s.run(t, append([]string{"record", "resolve", "--id=" + key, "--any-fence", "--reason=looked"}, test.resolve...)...).ok(t)
+		guard(t, t.TempDir(), s.addr, "--key="+key, `echo ran`).wait().is(t, test.code, test.stdout, "idemd: replay: ", "not run again")
+	}
+	runWith(t, `{"id": "imported", "happened": true}`, "recovery", "import", "--addr="+s.addr, "--namespace=default", "--reason=looked", "-").ok(t)
+	guard(t, t.TempDir(), s.addr, "--key=imported", `echo ran`).wait().is(t, 0, "", "idemd: replay: ", "not run again")
+	s.run(t, "namespace", "create", "narrow", "--max-outcome-bytes=1024").ok(t)
+	wide := strings.Repeat("x", 2048)
+	guard(t, t.TempDir(), s.addr, "--namespace=narrow --key=wide", `echo `+wide).wait().is(t, 0, wide+"\n")
+	guard(t, t.TempDir(), s.addr, "--namespace=narrow --key=wide", `echo `+wide).wait().is(t, exitRunFailed, "", "idemd: it was run, ", "--max-outcome-bytes")
+}
+
+// testRunSignalWhileItWaits ends a run that waits for an answer.
+func testRunSignalWhileItWaits(t *testing.T, _ *served) {
+	m, addr := serveMute(t, nil)
+	g := guard(t, t.TempDir(), addr, "--key=waited-for --wait=10m", `echo ran`)
+	<-m.attempts
+	_ = g.cmd.Process.Signal(syscall.SIGTERM)
+	g.wait().is(t, 128+15, "", "idemd: terminated before the command was started")
+}
+
+// TestRunKeyIsNoVariable checks that the variable for other commands' --key, a file, does not
+// become the key of a run, and names the file here too.
+func TestRunKeyIsNoVariable(t *testing.T) {
+	t.Setenv("IDEMD_KEY", "tls.key")
+	run(t, "run", "--", "true").fails(t, exitRunFailed, "--key")
+	run(t, "run", "--key=k", "--", "true").fails(t, exitRunFailed, "--cert and --key go together")
+}
