@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/idemd/idemd/cmd/idemd/internal/demo"
 )
 
 // The exit codes. They are documented in the README.
@@ -53,9 +55,11 @@ type cli struct {
 	Complete  completeCmd  `cmd:"" help:"Store the outcome of an attempt."`
 	Renew     renewCmd     `cmd:"" help:"Extend the lease of an attempt."`
 	Release   releaseCmd   `cmd:"" help:"Give a key up without an outcome."`
+	Run       runCmd       `cmd:"" help:"Run a command once for a key: a job of cron's, say."`
 	Lookup    lookupCmd    `cmd:"" help:"Show where a key stands, and change nothing."`
 	Namespace namespaceCmd `cmd:"" help:"Create, show and change namespaces."`
 	Record    recordCmd    `cmd:"" help:"Inspect and settle keys, as an operator."`
+	Reconcile reconcileCmd `cmd:"" help:"Compare what happened, by a source of truth, with what is recorded."`
 	Backup    backupCmd    `cmd:"" help:"Copy an embedded store, while it serves, so that it can be restored."`
 	Recovery  recoveryCmd  `cmd:"" help:"After a restore or a failover: what may have been forgotten is refused until somebody settles it."`
 	Region    regionCmd    `cmd:"" help:"Show the regions, and move namespaces between them."`
@@ -64,6 +68,7 @@ type cli struct {
 	DevCerts  devCertsCmd  `cmd:"" help:"Make throw-away certificates and a policy, to try serve with."`
 	Token     tokenCmd     `cmd:"" help:"Make bearer tokens for callers."`
 	Bench     benchCmd     `cmd:"" help:"Measure idemd against a bare gRPC server."`
+	Demo      demoCmd      `cmd:"" help:"See a payment cross six hops that break, and which guard catches what."`
 	Version   versionCmd   `cmd:"" help:"Show the version."`
 
 	BenchServer benchServerCmd `cmd:"" hidden:"" help:"A server that bench measures."`
@@ -96,7 +101,7 @@ func newParser(stdout, stderr io.Writer) *kong.Kong {
 		kong.NoDefaultHelp(),
 		kong.DefaultEnvars("IDEMD"),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-		kong.Vars{"user": userName()},
+		kong.Vars{"user": userName(), "breaks": demoNames(demo.Breaks), "guards": demoNames(demo.Guards)},
 		kong.Writers(stdout, stderr),
 	)
 	if err != nil {
@@ -122,9 +127,13 @@ func parseError(err error) error {
 			help = command.FullPath()
 		}
 	}
+	code := exitUsage
+	if help == "idemd run" {
+		code = exitRunFailed
+	}
 	text := strings.Replace(err.Error(), `but got "EOL" (<EOL>)`, "but the command line ends", 1)
 	text = strings.Replace(text, "expected value value but", "a value is expected, but", 1)
-	return usageError("%s; see %s --help", text, help)
+	return exitError{fmt.Errorf("%s; see %s --help", text, help), code}
 }
 
 // userName is who runs the program, as far as the process knows.

@@ -106,14 +106,7 @@ func (p *sentProbe) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.C
 func (p *sentProbe) HandleConn(context.Context, stats.ConnStats) {}
 
 func (f *remoteFlags) dial(opts ...grpc.DialOption) (*grpc.ClientConn, error) {
-	err := checkAddr(f.Addr, f.AllowInsecure || f.CA != "")
-	switch {
-	case errors.Is(err, server.ErrInsecureAddress):
-		return nil, usageError("--addr %s: another machine, to which only TLS goes; give --ca, or allow plain text by name (--allow-insecure)", f.Addr)
-	case err != nil:
-		return nil, usageError("--addr %q is not host:port, such as %s", f.Addr, defaultAddr)
-	}
-	shown, err := f.dialOptions(f.Addr)
+	shown, err := f.checked()
 	if err != nil {
 		return nil, err
 	}
@@ -123,6 +116,31 @@ func (f *remoteFlags) dial(opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 		return nil, usageError("--addr %q: %v", f.Addr, err)
 	}
 	return conn, nil
+}
+
+// dialClient is dial for the Go client.
+func (f *remoteFlags) dialClient() (*client.Client, error) {
+	shown, err := f.checked()
+	if err != nil {
+		return nil, err
+	}
+	c, err := client.Dial(f.Addr, shown...)
+	if err != nil {
+		return nil, usageError("--addr %q: %v", f.Addr, err)
+	}
+	return c, nil
+}
+
+// checked returns the options of a connection to an address to which one may be made.
+func (f *remoteFlags) checked() ([]grpc.DialOption, error) {
+	err := checkAddr(f.Addr, f.AllowInsecure || f.CA != "")
+	switch {
+	case errors.Is(err, server.ErrInsecureAddress):
+		return nil, usageError("--addr %s: another machine, to which only TLS goes; give --ca, or allow plain text by name (--allow-insecure)", f.Addr)
+	case err != nil:
+		return nil, usageError("--addr %q is not host:port, such as %s", f.Addr, defaultAddr)
+	}
+	return f.dialOptions(f.Addr)
 }
 
 // explain turns the error of a call into what the user is told.

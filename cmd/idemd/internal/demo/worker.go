@@ -1,0 +1,104 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/idemd/idemd/client"
+	"github.com/idemd/idemd/client/guard"
+	"github.com/idemd/idemd/client/key"
+	"github.com/idemd/idemd/store"
+)
+
+const errWorkerDied = fault("the worker had died after the charge")
+
+// worker has the provider charge what messages ask for.
+type worker struct {
+	*play
+	provider *provider
+}
+
+// drain delivers each message until it is acknowledged, which it is when receive returns nil.
+func (w *worker) drain(ctx context.Context, queue []message) error {
+	for _, m := range queue {
+		err := again(func() error { return w.receive(ctx, m) }, func(why fault) {
+			w.repeated(hopQueue, fmt.Sprintf("delivered message %d again, as %v", m.number, why))
+		})
+		if err != nil {
+			return fmt.Errorf("message %d: %w", m.number, err)
+		}
+	}
+	return nil
+}
+
+func (w *worker) receive(ctx context.Context, m message) error {
+	err := w.handle(ctx, m)
+	if err == nil && w.breaks(hopQueue) {
+		return fault("the acknowledgement was lost")
+	}
+	return err
+}
+
+// handle charges, and commits that with the inbox's row.
+func (w *worker) handle(ctx context.Context, m message) error {
+	return w.db.inTx(ctx, func(tx guard.Tx) error {
+		if !w.guards[guardInbox] {
+			_, err := w.charge(ctx, tx, m)
+			return err
+		}
+		entry, err := workerInbox.Do(ctx, tx, key.Event("payments", m.id), nil, func() ([]byte, error) {
+			charge, err := w.charge(ctx, tx, m)
+			return []byte(charge), err
+		})
+		if entry.Repeat {
+			w.guarded(guardInbox, fmt.Sprintf("message %d had been handled", m.number))
+		}
+		return err
+	})
+}
+
+// charge asks the provider, and writes down that it did.
+func (w *worker) charge(ctx context.Context, tx guard.Tx, m message) (charge string, err error) {
+	if w.guards[guardProviderKey] {
+		charge, err = w.chargeOnce(ctx, m)
+	} else {
+		charge, err = w.ask(m, "")
+	}
+	if err != nil {
+		return "", err
+	}
+	if w.breaks(hopWorker) { // if it has not yet, right after the charge
+		return "", errWorkerDied
+	}
+	_, err = paymentStates.Apply(ctx, tx, m.payment, "requested", "charged") // it may be so already, by another message
+	return charge, err
+}
+
+// chargeOnce gives the provider a key. Where the reply to that was lost it looks the charge up; if that cannot tell, it
+// asks again as long as the provider knows the key, and not later.
+func (w *worker) chargeOnce(ctx context.Context, m message) (string, error) {
+	intent := store.Key{Namespace: namespace, Scope: "charge", ID: key.Event("payments", m.id)}
+	result, err := client.Do(ctx, w.idemd, intent, m.payment,
+		func(_ context.Context, a *client.Attempt) (string, error) { return w.ask(m, a.DownstreamKey("charge")) },
+		client.Recover(func(_ context.Context, a *client.Attempt) (string, bool, error) {
+			charge, found, err := w.provider.find(a.DownstreamKey("charge"))
+			if found {
+				w.guarded(guardProviderKey, "past the provider's retention: looked up, and found; nothing was sent")
+			}
+			return charge, found, err
+		}),
+		client.ProviderKeys(providerRetention), client.IntentTime(w.tapped))
+	if result.Replayed {
+		w.guarded(guardProviderKey, fmt.Sprintf("idemd knew the charge of message %d", m.number))
+	}
+	return result.Value, err
+}
+
+// ask sends the charge to the provider.
+func (w *worker) ask(m message, id string) (charge string, err error) {
+	charge, err = w.provider.charge(m.payment, id)
+	if err == nil && w.breaks(hopWorker) {
+		return "", errWorkerDied
+	}
+	return charge, err
+}
