@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -196,6 +197,24 @@ func TestTheLogOfACertificateThatIsReplaced(t *testing.T) {
 	k.says()
 }
 
+// logLines is a log that is read while it is written.
+type logLines struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logLines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(b)
+}
+
+func (l *logLines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
 // Run looks by itself.
 func TestCertificatesThatExpireWhileItRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -211,7 +230,7 @@ func TestCertificatesThatExpireWhileItRuns(t *testing.T) {
 		}
 		k.write("server.pem", pair.Cert)
 		k.write("server-key.pem", pair.Key)
-		var log bytes.Buffer
+		var log logLines
 		a, err := Load(Options{TLSCert: k.path("server.pem"), TLSKey: k.path("server-key.pem"), Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		if err != nil {
 			t.Fatal(err)
@@ -222,7 +241,7 @@ func TestCertificatesThatExpireWhileItRuns(t *testing.T) {
 			time.Sleep(time.Until(start.Add(minutes * time.Minute)))
 			synctest.Wait()
 			if got := strings.Count(log.String(), "level=WARN"); got != lines {
-				t.Errorf("after %d min there are %d lines, want %d:\n%s", minutes, got, lines, &log)
+				t.Errorf("after %d min there are %d lines, want %d:\n%s", minutes, got, lines, log.String())
 			}
 		}
 		after(9, 0)

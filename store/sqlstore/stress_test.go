@@ -53,12 +53,15 @@ func TestStressAtBucketEnds(t *testing.T) {
 	r.proxyB.Clear()
 	r.history.check(t)
 	r.checkRows()
-	boundaries := int(length / (6 * time.Second))
+	boundaries, enough := int(length/(6*time.Second)), 1
+	if testing.Short() {
+		enough = 5 // under the race detector, beside others, a fifth of it is done
+	}
 	t.Logf("%d claims (%d granted, %d unavailable or given up), %d raced at %d buckets' ends, %d takeovers, %d moves, %d completed, %d replays; harm: %d",
 		r.claims.Load(), len(r.history.grants), r.unknown.Load(), r.raced.Load(), boundaries, r.history.takeovers, r.history.moves, len(r.history.outcomes), r.history.replays, r.harmed.Load())
 	for what, n := range map[string]int{
-		"claims raced at a bucket's end": int(r.raced.Load()) / 8, "takeovers": r.history.takeovers / 10,
-		"moves": r.history.moves / 3, "replays": r.history.replays / 10, "harm": int(r.harmed.Load()) / 20,
+		"claims raced at a bucket's end": int(r.raced.Load()) * enough / 8, "takeovers": r.history.takeovers * enough / 10,
+		"moves": r.history.moves * enough / 3, "replays": r.history.replays * enough / 10, "harm": int(r.harmed.Load()) * enough / 20,
 	} {
 		if n < boundaries {
 			t.Errorf("too few %s for %d buckets' ends", what, boundaries)
