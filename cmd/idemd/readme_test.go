@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/idemd/idemd/store/sqlstore/pgtest"
@@ -115,7 +116,8 @@ func startShell(t *testing.T) *shell {
 	if err := os.Symlink(path, filepath.Join(dir, "bin", "idemd")); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "bash", "--norc")
+	cmd := exec.Command("bash", "--norc")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what it put into the background ends with it
 	cmd.Dir = dir
 	addr, admin := freeAddr(t), freeAddr(t)
 	cmd.Env = append(os.Environ(), "IDEMD_GRPC_ADDR="+addr, "IDEMD_ADDR="+addr, "IDEMD_ADMIN_ADDR="+admin)
@@ -131,7 +133,7 @@ func startShell(t *testing.T) *shell {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		fmt.Fprintln(stdin, "kill -9 $! $(jobs -p) 2>/dev/null; exit")
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		_ = stdin.Close()
 		_ = cmd.Wait()
 	})
