@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -293,6 +294,10 @@ func killed(t *testing.T, s *served, flags string) {
 // as they come.
 func testRunSignals(t *testing.T, s *served) {
 	for name, sig := range map[string]syscall.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP} {
+		// What whoever started the tests has ignored (nohup) is not ignored by what they start.
+		caught := make(chan os.Signal, 1)
+		signal.Notify(caught, sig)
+		defer signal.Stop(caught)
 		dir := t.TempDir()
 		up := fifo(t, dir, "up")
 		script := `trap 'n=$((n+1)); if [ $n = 2 ]; then exit 9; fi; echo up >up' ` + name + `
