@@ -70,5 +70,5 @@ func TestConformanceWithTheHomeAtAPeer(t *testing.T) {
 }
 
 func TestConformanceSpreadOverRegions(t *testing.T) {
-	storetest.Run(t, storetest.Brief(t, 20, routed(everythingSpread, "eu", "us", "ap")))
+	storetest.Run(t, storetest.Brief(t, 60, routed(everythingSpread, "eu", "us", "ap")))
 }

@@ -107,6 +107,9 @@ func TestCrashDuringFirstOpen(t *testing.T) {
 // Of directory entries that were made since the last sync of the directory, any may be
 // kept and any lost, whatever their order. Creation and recovery make several.
 func TestCrashKeepsSomeDirectoryEntries(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: it opens hundreds of crashed directories, one after another; 'make test' plays it")
+	}
 	const clones = 16
 	clock := storetest.NewClock()
 	c := newCrasher(vfs.NewCrashableMem(), clock, 5, 0)
