@@ -40,14 +40,7 @@ var claiming = &operation[store.ClaimRequest, store.ClaimAnswer]{
 		r.Wait = max(r.Wait-waited, 0)
 		return r
 	},
-	answered: func(a store.ClaimAnswer, waited time.Duration) store.ClaimAnswer {
-		if a.Granted != nil {
-			granted := *a.Granted // answers may be shared
-			granted.HeldFor += waited
-			a.Granted = &granted
-		}
-		return a
-	},
+	answered: store.ClaimAnswer.HeldLonger,
 	write: func(m *pb.ForwardRequest, r store.ClaimRequest) {
 		m.Operation = &pb.ForwardRequest_Claim{Claim: storepb.ClaimRequestToProto(r)}
 	},

@@ -58,7 +58,7 @@ func route[R, A any](ctx context.Context, r *Router, op *operation[R, A], req R)
 		return none, err
 	}
 	key := op.key(req)
-	began := time.Now()
+	began, waited := time.Now(), time.Duration(0) // in regions that were not the home any more
 	for decision := 1; ; decision++ {
 		k, err := r.region.find(ctx, key.Namespace)
 		if err != nil {
@@ -68,13 +68,14 @@ func route[R, A any](ctx context.Context, r *Router, op *operation[R, A], req R)
 			return none, disputed(k)
 		}
 		home, epoch := k.rule.Home(key), k.ns.Placement.Epoch
-		answer, err := askAfter(ctx, r, op, op.by(req, epoch), home, epoch, began)
+		answer, err := askAfter(ctx, r, op, op.by(req, epoch), home, epoch, waited)
 		if err == nil || !errors.Is(err, store.ErrWrongRegion) {
 			return answer, err
 		}
 		if decision == maxDecisions || !r.region.hasNews(ctx, key.Namespace, home, epoch) {
 			return none, undecided(key.Namespace, home, err)
 		}
+		waited = time.Since(began)
 	}
 }
 
@@ -108,12 +109,11 @@ func undecided(namespace, home string, cause error) error {
 	}
 }
 
-// askAfter is ask where the request may have waited in another region since it began.
-func askAfter[R, A any](ctx context.Context, r *Router, op *operation[R, A], req R, home string, epoch int64, began time.Time) (A, error) {
-	if op.after == nil {
+// askAfter is ask where the request may have waited in another region before.
+func askAfter[R, A any](ctx context.Context, r *Router, op *operation[R, A], req R, home string, epoch int64, waited time.Duration) (A, error) {
+	if op.after == nil || waited == 0 {
 		return ask(ctx, r, op, req, home, epoch)
 	}
-	waited := time.Since(began)
 	answer, err := ask(ctx, r, op, op.after(req, waited), home, epoch)
 	return op.answered(answer, waited), err
 }

@@ -139,12 +139,7 @@ func askFor[R, A any](ctx context.Context, a *asking, op operation, req R, metho
 func (a *asking) Claim(ctx context.Context, req store.ClaimRequest) (store.ClaimAnswer, error) {
 	start := time.Now()
 	answer, err := ask(ctx, a.metrics, opClaim, req, a.Backend.Claim, start)
-	if answer.Granted != nil {
-		granted := *answer.Granted // answers may be shared
-		granted.HeldFor += heldUntil(ctx, start)
-		answer.Granted = &granted
-	}
-	return answer, err
+	return answer.HeldLonger(heldUntil(ctx, start)), err
 }
 
 // Renew implements [store.Store].

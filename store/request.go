@@ -39,6 +39,18 @@ type ClaimAnswer struct {
 	Served Served
 }
 
+// HeldLonger returns the answer with a grant, if it has one, whose request was held for so much longer
+// before the store got it. Answers may be shared, so the grant is a copy.
+func (a ClaimAnswer) HeldLonger(by time.Duration) ClaimAnswer {
+	if a.Granted == nil || by == 0 {
+		return a
+	}
+	granted := *a.Granted
+	granted.HeldFor += by
+	a.Granted = &granted
+	return a
+}
+
 // Served says who answered, where there are regions. Stores leave it empty.
 type Served struct {
 	Home      string // the region in which the key lives

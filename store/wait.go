@@ -109,12 +109,10 @@ func (w *Waiter) Claim(ctx context.Context, req ClaimRequest) (ClaimAnswer, erro
 // server under the Waiter counts from the receipt, which was earlier, so the longer of the
 // two has both.
 func heldFor(answer ClaimAnswer, held time.Duration) ClaimAnswer {
-	if answer.Granted != nil && answer.Granted.HeldFor < held {
-		granted := *answer.Granted // answers may be shared
-		granted.HeldFor = held
-		answer.Granted = &granted
+	if answer.Granted == nil || answer.Granted.HeldFor >= held {
+		return answer
 	}
-	return answer
+	return answer.HeldLonger(held - answer.Granted.HeldFor)
 }
 
 // patience is how long a Claim may wait: what it asked for, but less than its context has
