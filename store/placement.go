@@ -37,7 +37,7 @@ const (
 	// MoveFrozen: nothing is granted. Repeats are answered, and whoever holds a lease may
 	// renew it, complete and release.
 	MoveFrozen MovePhase = iota + 1
-	// MoveSealed: no record changes. Repeats are answered. Records are copied.
+	// MoveSealed: no record changes, and only of what is completed anything is said. Records are copied.
 	MoveSealed
 	// MoveFlipped: the homes by the rule serve, and others forget what they have. So a move
 	// begins, under its first epoch, and ends, under the next one; and so it is abandoned.

@@ -251,7 +251,7 @@ const (
 	MovePhase_MOVE_PHASE_UNSPECIFIED MovePhase = 0
 	// Nothing is granted. Repeats are answered, holders may renew, complete and release.
 	MovePhase_MOVE_PHASE_FROZEN MovePhase = 1
-	// Nothing changes. Repeats are answered. Records are copied.
+	// Nothing changes, and only of what is completed anything is said. Records are copied.
 	MovePhase_MOVE_PHASE_SEALED MovePhase = 2
 	// It is decided where the keys live: by the rule. Other regions forget what they have, before a
 	// move begins, once the new home serves, and when a move was abandoned.
