@@ -69,10 +69,12 @@ func ExampleGuard_Handler() {
 	}
 	charged := false // at the provider
 	pay := func(w http.ResponseWriter, r *http.Request) {
-		attempt, ok := client.AttemptFrom(r.Context())
-		if ok && attempt.Unsettled && charged {
-			fmt.Fprintln(w, "charged, as an earlier attempt had")
-			return
+		if attempt, ok := client.AttemptFrom(r.Context()); ok && attempt.Unsettled {
+			if charged {
+				fmt.Fprintln(w, "charged, as an earlier attempt had")
+				return
+			}
+			idemhttp.NothingFound(r) // so that a "card declined" of this attempt is stored
 		}
 		charged = true
 		http.Error(w, "no answer from the provider", http.StatusBadGateway)

@@ -126,22 +126,35 @@ func (h *handler) pass(w http.ResponseWriter, r *http.Request, claim store.Claim
 
 // act runs the handler under the grant.
 func (h *handler) act(held *response, r *http.Request, attempt *client.Attempt) client.Ending {
-	nothing := &atomic.Bool{}
-	h.next.ServeHTTP(held, r.WithContext(context.WithValue(r.Context(), nothingKey{}, nothing)))
-	if nothing.Load() {
+	said := &sayings{}
+	h.next.ServeHTTP(held, r.WithContext(context.WithValue(r.Context(), sayingsKey{}, said)))
+	if said.noEffect.Load() {
 		return client.Ending{Effect: store.EffectNone}
 	}
 	held.finish()
-	return h.policy.ending(held, attempt.Unsettled)
+	return h.policy.ending(held, attempt.Unsettled && !said.nothingFound.Load())
 }
 
-type nothingKey struct{}
+// sayings are what a handler has said of its request.
+type sayings struct{ noEffect, nothingFound atomic.Bool }
+
+type sayingsKey struct{}
 
 // NoEffect says that the request had no effect, whatever its response says: the key is free
 // again, as if nothing had been asked. Say so only if you know; see [client.NoEffect]. It may be
 // called at any time until the handler returns, and does nothing in a request that is not guarded.
 func NoEffect(r *http.Request) {
-	if nothing, ok := r.Context().Value(nothingKey{}).(*atomic.Bool); ok {
-		nothing.Store(true)
+	if said, ok := r.Context().Value(sayingsKey{}).(*sayings); ok {
+		said.noEffect.Store(true)
+	}
+}
+
+// NothingFound says that the handler, told to check ([client.Attempt.Unsettled]), has looked for what
+// an earlier attempt did, by its own reference, and knows that it did nothing. What the response says
+// is about this attempt then, and a 4xx is stored as one of a first attempt is; without it, it stays
+// unknown. It may be called at any time until the handler returns, and does nothing elsewhere.
+func NothingFound(r *http.Request) {
+	if said, ok := r.Context().Value(sayingsKey{}).(*sayings); ok {
+		said.nothingFound.Store(true)
 	}
 }

@@ -257,6 +257,29 @@ func TestInDoubt(t *testing.T) {
 	})
 }
 
+// A handler that has looked, and found nothing of an earlier attempt, is believed in what it says of
+// its own.
+func TestNothingFound(t *testing.T) {
+	for _, test := range []struct {
+		status int
+		stored bool
+	}{{422, true}, {404, true}, {409, false}, {503, false}} {
+		guarded(t, idemhttp.Policy{}, func(r *rig) {
+			r.answers(http.StatusBadGateway, "")
+			r.once()
+			r.does(func(w http.ResponseWriter, req *http.Request) {
+				idemhttp.NothingFound(req)
+				w.WriteHeader(test.status)
+				fmt.Fprint(w, "declined")
+			})
+			r.ok(r.once(), test.status, "declined", false)
+			r.ok(r.once(), test.status, "declined", test.stored)
+			r.ran(map[bool]int{true: 2, false: 3}[test.stored])
+		})
+	}
+	idemhttp.NothingFound(httptest.NewRequest(http.MethodPost, "/", nil)) // nobody to say it to
+}
+
 // Case 33.
 func TestPanic(t *testing.T) {
 	guarded(t, idemhttp.Policy{}, func(r *rig) {
