@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -55,12 +56,16 @@ func (s *Store) LiftRecovery(ctx context.Context, req store.LiftRecoveryRequest)
 func (k *keeper) beginRecovery(ctx context.Context, req store.BeginRecoveryRequest) (begun store.BegunRecovery, err error) {
 	err = k.dialect.runTx(ctx, k.pool, func(tx pgx.Tx) error {
 		begun = store.BegunRecovery{}
+		before := k.opts.Wall()
 		var now int64
 		err := tx.QueryRow(ctx, "SELECT "+us(k.opts.Clock.Running)+" FROM idem_namespaces WHERE name = $1 FOR UPDATE", store.DefaultNamespace).Scan(&now)
 		if err != nil {
 			return err
 		}
 		begun.Now, begun.InForce = timeOf(now), timeOf(now).Add(copyLag)
+		if err := floorTooLow(begun.Now, before); err != nil {
+			return err
+		}
 		if err := req.Check(begun.Now); err != nil {
 			return err
 		}
@@ -107,6 +112,20 @@ func (k *keeper) beginRecovery(ctx context.Context, req store.BeginRecoveryReque
 		return store.BegunRecovery{}, k.refused(ctx, err)
 	}
 	return begun, k.changed(ctx)
+}
+
+// floorTooLow refuses a recovery by a clock of the database that is behind this machine's. The database
+// that took over may be behind the one that was lost: then its present is no floor over what was
+// forgotten, nor are its fences higher than those it gave.
+func floorTooLow(database, wall time.Time) error {
+	behind := wall.Sub(database)
+	if behind <= store.MaxSkew {
+		return nil
+	}
+	return &store.Error{Sentinel: store.ErrUnavailable, Detail: fmt.Sprintf(
+		"the database's clock stands at %s, %v behind this machine's; a recovery would have too low a floor, and fences that were given before. "+
+			"Set right whichever of the two is wrong, then begin again; nothing was done",
+		database.Format(time.RFC3339), behind.Round(time.Second))}
 }
 
 // storedSettings is a row of idem_namespaces.

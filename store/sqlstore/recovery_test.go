@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -140,4 +142,32 @@ func mustGet(t *testing.T, s *Store, name string) store.Namespace {
 		t.Fatal(err)
 	}
 	return ns
+}
+
+// The floor and fences come from the database's clock. If that is behind this machine's, the database may be one
+// that took over, with a clock behind the lost one's: nothing begins by it.
+func TestNoRecoveryByAClockThatIsBehind(t *testing.T) {
+	dsn := pgtest.Shared(t).NewDatabase(t)
+	migrateUp(t, dsn, Options{})
+	ahead := atomic.Int64{}
+	s := open(t, dsn, Options{MaintainEvery: -1, Wall: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
+	defer closeStore(t, s)
+	begin := store.BeginRecoveryRequest{CompleteUntil: time.Now().Add(-time.Hour), Reason: "failed over"}
+	for _, test := range []struct {
+		ahead   time.Duration
+		refused bool
+	}{{2 * store.MaxSkew, true}, {store.MaxSkew / 2, false}, {-time.Hour, false}} {
+		ahead.Store(int64(test.ahead))
+		_, err := s.BeginRecovery(t.Context(), begin)
+		stands := !mustGet(t, s, store.DefaultNamespace).RecoveryFloor.IsZero()
+		switch {
+		case test.refused:
+			wantError(t, test.ahead.String(), err, store.ErrUnavailable)
+			if !strings.Contains(err.Error(), "2m0s behind") || stands {
+				t.Errorf("a floor stands: %v; it says %v", stands, err)
+			}
+		case err != nil || !stands:
+			t.Errorf("with a clock that is ahead by %v: %v, a floor stands: %v", test.ahead, err, stands)
+		}
+	}
 }
