@@ -50,7 +50,7 @@ func chargeOnce(ctx context.Context, c *client.Client, key store.Key, attempt st
 	case answer.Granted == nil:
 		return errors.New("another attempt holds the key, or somebody must settle it first")
 	case answer.Granted.Unsettled:
-		return errors.New("an earlier attempt may have acted: check first") // see the README
+		return errors.New("an earlier attempt may have acted: check first") // see README.md, What an answer asks of you
 	}
 
 	g := answer.Granted

@@ -94,7 +94,7 @@ func TestUnknownMethodsHaveAReason(t *testing.T) {
 	}
 }
 
-// What gRPC answers before the server sees it has no reason; the README lists it.
+// What gRPC answers before the server sees it has no reason; README.md lists it.
 func TestWhatGRPCAnswersByItself(t *testing.T) {
 	conn, ctx := newRig(t, untouchable{newMemory(), t}).connect(), t.Context()
 	const method = pb.IdempotencyService_Complete_FullMethodName

@@ -225,7 +225,7 @@ func Example_outbox() {
 	publish := func(id, body string) error { // to a broker, whose receiver is this:
 		return inTx(db, func(ctx context.Context, tx *sql.Tx) error {
 			entry, err := receipts.Do(ctx, guard.SQLite.Tx(tx), id, nil, func() ([]byte, error) {
-				return nil, nil // send the receipt: see the README on what cannot be guarded
+				return nil, nil // send the receipt: see client/README.md, What nothing guards
 			})
 			fmt.Println(body, "is a repeat:", entry.Repeat)
 			return err

@@ -13,7 +13,7 @@ import (
 	"github.com/idemd/idemd/cmd/idemd/internal/demo"
 )
 
-// The exit codes. They are documented in the README.
+// The exit codes. They are documented in README.md, beside this file.
 const (
 	exitOK         = 0
 	exitFailed     = 1 // refused with a reason, or the server could not start or go on

@@ -2,7 +2,6 @@ package main
 
 import (
 	"net/url"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -12,20 +11,16 @@ import (
 	"github.com/idemd/idemd/store/sqlstore/pgtest"
 )
 
-// What the README says about a bucket's table that is gone is done as it stands there: made by another
+// What the pages say about a bucket's table that is gone is done as it stands there: made by another
 // user than idemd's, the table does not serve, and that is mended by the other statement.
 func TestReadmeTableOfABucketThatIsGone(t *testing.T) {
-	text, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, row, _ := strings.Cut(string(text), "\n| notice *the table of an open bucket is gone* |")
+	_, row, _ := strings.Cut(readmeText(t), "\n| notice *the table of an open bucket is gone* |")
 	row, _, _ = strings.Cut(row, "\n")
 	statement := func(begins string) string {
 		t.Helper()
 		found := regexp.MustCompile("`(" + begins + "[^`]*)`").FindStringSubmatch(row)
 		if found == nil {
-			t.Fatalf("the README has no %s where a bucket's table is gone: %s", begins, row)
+			t.Fatalf("no page has %s where a bucket's table is gone: %s", begins, row)
 		}
 		return found[1]
 	}

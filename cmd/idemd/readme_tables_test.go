@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -19,12 +18,9 @@ import (
 // readmeColumn is what is in `code` in the first column of the tables whose heads are given.
 func readmeColumn(t *testing.T, heads ...string) (found []string) {
 	t.Helper()
-	text, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := readmeText(t)
 	for _, head := range heads {
-		_, table, ok := strings.Cut(string(text), "\n"+head+"\n")
+		_, table, ok := strings.Cut(text, "\n"+head+"\n")
 		if !ok {
 			t.Fatalf("no table begins with %q", head)
 		}
@@ -47,15 +43,15 @@ func alike(t *testing.T, got, want []string) {
 	slices.Sort(want)
 	for _, name := range want {
 		if !slices.Contains(got, name) {
-			t.Errorf("the README lacks %s", name)
+			t.Errorf("the table lacks %s", name)
 		}
 	}
 	for i, name := range got {
 		if !slices.Contains(want, name) {
-			t.Errorf("the README has %s, which there is not", name)
+			t.Errorf("the table has %s, which there is not", name)
 		}
 		if i > 0 && got[i-1] == name {
-			t.Errorf("the README has %s twice", name)
+			t.Errorf("the table has %s twice", name)
 		}
 	}
 }

@@ -16,34 +16,14 @@ import (
 	"github.com/idemd/idemd/store/sqlstore/pgtest"
 )
 
-// The README marks what is tested with a comment in the line before a code block, which
-// no reader sees: `<!-- tour -->` for commands with their output, `<!-- database -->` and `<!-- regions -->` for those with a
-// database and with regions, `<!-- compile -->` for Go programs, `<!-- script -->` for a script that cron starts,
-// `<!-- twice -->` for what to look at when something was done twice.
-var readmeBlock = regexp.MustCompile("(?m)^<!-- (tour|database|regions|compile|script|twice) -->\n```[a-z]+\n((?:[^`]|`[^`])*?)^```$")
-
-func readmeBlocks(t *testing.T, kind string) []string {
-	t.Helper()
-	text, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var blocks []string
-	for _, match := range readmeBlock.FindAllStringSubmatch(string(text), -1) {
-		if match[1] == kind {
-			blocks = append(blocks, match[2])
-		}
-	}
-	if marks := strings.Count(string(text), "<!-- "+kind+" -->"); len(blocks) == 0 || len(blocks) != marks {
-		t.Fatalf("found %d %s blocks behind %d marks", len(blocks), kind, marks)
-	}
-	return blocks
-}
-
-// TestReadmeTour runs the commands of the README in one shell, against a server on free
+// TestReadmeTour runs the commands of each page in one shell, against a server on free
 // ports, and compares what they print.
 func TestReadmeTour(t *testing.T) {
-	startShell(t).tour(t, readmeBlocks(t, "tour"), strings.NewReplacer())
+	for _, page := range readmePages(t) {
+		if blocks := page.blocks(t, "tour"); len(blocks) > 0 {
+			t.Run(page.name, func(t *testing.T) { startShell(t).tour(t, blocks, strings.NewReplacer()) })
+		}
+	}
 }
 
 // TestReadmeDatabase does with those that have a database.
@@ -71,7 +51,7 @@ func (s *shell) tour(t *testing.T, blocks []string, ports *strings.Replacer) {
 			command, want, _ := strings.Cut(strings.TrimSuffix(step, "\n")+"\n", "\n")
 			got := s.run(t, ports.Replace(command), want)
 			if shape(got) != shape(want) {
-				t.Errorf("$ %s\ngot:\n%s\nthe README has:\n%s", command, got, want)
+				t.Errorf("$ %s\ngot:\n%s\nthe page has:\n%s", command, got, want)
 			}
 		}
 	}
@@ -175,7 +155,7 @@ func freeAddr(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// TestReadmeCompiles builds the Go programs of the README.
+// TestReadmeCompiles builds the Go programs of the pages.
 func TestReadmeCompiles(t *testing.T) {
 	for i, source := range readmeBlocks(t, "compile") {
 		path := filepath.Join(t.TempDir(), "main.go")
@@ -188,7 +168,7 @@ func TestReadmeCompiles(t *testing.T) {
 	}
 }
 
-// TestReadmeScript runs the script of the README as cron does, with a job that fails or not
+// TestReadmeScript runs the script of the command line's page as cron does, with a job that fails or not
 // and a check that finds its work or not.
 func TestReadmeScript(t *testing.T) {
 	server := serve(t, t.TempDir())

@@ -3,13 +3,12 @@ package main
 import (
 	"io"
 	"net/http"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
 )
 
-// twice are the situations of the README's table that can be made here and now, by the first
+// twice are the situations of the page's table that can be made here and now, by the first
 // words of their rows: what callers and operators do with $key. One is missing: a key expires after
 // a minute at the earliest.
 var twice = map[string]string{
@@ -35,7 +34,7 @@ var twice = map[string]string{
 		bin/idemd claim $key --attempt a; bin/idemd complete $key --attempt a --outcome charged`,
 }
 
-// TestReadmeTwice makes what the README's table of double charges has, runs the commands above the
+// TestReadmeTwice makes what the page's table of double charges has, runs the commands above the
 // table, and looks for what it says that they show, in what they print.
 func TestReadmeTwice(t *testing.T) {
 	for start, make := range twice {
@@ -65,7 +64,7 @@ func TestReadmeTwice(t *testing.T) {
 			known = known || strings.HasPrefix(row[0], start)
 		}
 		if !known {
-			t.Errorf("nothing makes what the README has as %q", row[0])
+			t.Errorf("nothing makes what the page has as %q", row[0])
 		}
 	}
 }
@@ -93,7 +92,7 @@ func checkShown(t *testing.T, row []string, shown map[string]string) {
 		}
 	}
 	if checked == 0 {
-		t.Errorf("nothing is shown by what the README has: %q", row[1])
+		t.Errorf("nothing is shown by what the page has: %q", row[1])
 	}
 }
 
@@ -104,18 +103,14 @@ func twiceRow(t *testing.T, start string) []string {
 			return row
 		}
 	}
-	t.Fatalf("the README has no row that begins with %q", start)
+	t.Fatalf("no page has a row that begins with %q", start)
 	return nil
 }
 
 // twiceRows are the cells of the table.
 func twiceRows(t *testing.T) (rows [][]string) {
 	t.Helper()
-	text, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, table, _ := strings.Cut(string(text), "\n| how it came about | how it shows | what to change |\n|---|---|---|\n")
+	_, table, _ := strings.Cut(readmeText(t), "\n| how it came about | how it shows | what to change |\n|---|---|---|\n")
 	for line := range strings.Lines(table) {
 		if !strings.HasPrefix(line, "| ") {
 			break

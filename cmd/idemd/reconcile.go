@@ -17,7 +17,7 @@ import (
 	"github.com/idemd/idemd/store/pebblestore"
 )
 
-// The exit codes of reconcile, beside 0 and [exitNoAnswer]. They are documented in the README.
+// The exit codes of reconcile, beside 0 and [exitNoAnswer]. They are documented in README.md, beside this file.
 const (
 	exitFindings   = 1 // something is not as it should be
 	exitIncomplete = 2 // not all could be compared

@@ -18,7 +18,7 @@ import (
 
 // The exit codes of run, beside the command's own. As with env, timeout and docker run, they
 // are at the end of what a command may use, and 125 to 127 mean the same as there. They are
-// documented in the README.
+// documented in README.md, beside this file.
 const (
 	exitInProgress  = 121 // another run holds the key
 	exitUnresolved  = 122 // the key is held for a person

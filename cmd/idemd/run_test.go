@@ -185,14 +185,10 @@ func testRunTwice(t *testing.T, s *served) {
 	}
 }
 
-// testRunReadmeSchedulers starts a job that fails as the README's lines for two schedulers do: it runs
+// testRunReadmeSchedulers starts a job that fails as the page's lines for two schedulers do: it runs
 // once for the slot, also when the other one comes late, until a person has settled it.
 func testRunReadmeSchedulers(t *testing.T, s *served) {
-	text, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines := regexp.MustCompile(`idemd run (--.*) --key "nightly@`).FindAllStringSubmatch(string(text), -1)
+	lines := regexp.MustCompile(`idemd run (--.*) --key "nightly@`).FindAllStringSubmatch(readmeText(t), -1)
 	if len(lines) != 2 {
 		t.Fatalf("found %d lines for schedulers", len(lines))
 	}

@@ -41,7 +41,7 @@ var (
 
 // damaged makes the error with which a damaged store is refused or stops.
 func damaged(format string, args ...any) error {
-	return fmt.Errorf("%w: %w; restore the directory from a backup, then set a recovery floor before anybody claims (README, Backup and recovery)", ErrDamaged, fmt.Errorf(format, args...))
+	return fmt.Errorf("%w: %w; restore the directory from a backup, then set a recovery floor before anybody claims (deploy/OPERATE.md, Backup and recovery)", ErrDamaged, fmt.Errorf(format, args...))
 }
 
 // openError makes the error for files that could not be read. What the operating system

@@ -38,7 +38,7 @@ func (o *opener) checkRestored() error {
 		return nil
 	case !o.opts.Restored:
 		return fmt.Errorf("%w: it holds what was acknowledged before %s, and has forgotten every key since; granting one of these again would do twice what was done. "+
-			"Stop whoever serves the original, then say that this is restored (serve --restored-from %s): keys that may have been forgotten are refused until an operator settles them (README, Backup and recovery)",
+			"Stop whoever serves the original, then say that this is restored (serve --restored-from %s): keys that may have been forgotten are refused until an operator settles them (deploy/OPERATE.md, Backup and recovery)",
 			ErrBackup, rfc3339(at), rfc3339(at))
 	case !o.opts.RestoredFrom.IsZero() && !o.opts.RestoredFrom.Equal(at):
 		return fmt.Errorf("%w: it is of %s, and not of %s; is it the one that was meant?", ErrBackup, rfc3339(at), rfc3339(o.opts.RestoredFrom))

@@ -90,5 +90,5 @@ func (s *Store) checkTables(ctx context.Context, snap *snapshot) error {
 	if len(gone) == 0 {
 		return nil
 	}
-	return fmt.Errorf("the table of an open bucket is gone: %s: its keys are forgotten, and operations that must look into it are refused (README, When this happens)", strings.Join(gone, ", "))
+	return fmt.Errorf("the table of an open bucket is gone: %s: its keys are forgotten, and operations that must look into it are refused (deploy/DATABASE.md, When this happens)", strings.Join(gone, ", "))
 }

@@ -65,7 +65,7 @@ func TestHealthSaysThatATableIsGone(t *testing.T) {
 	if err := s.checkTables(t.Context(), s.catalog.copy.Load()); err == nil {
 		t.Error("the table was made again")
 	}
-	// As the README says it is made again by hand.
+	// As deploy/DATABASE.md says it is made again by hand.
 	names := s.bucketTables(s.catalog.copy.Load())
 	execute(t, dial(t, dsn), "CREATE TABLE "+name+" (LIKE "+names[1]+" INCLUDING ALL) WITH (fillfactor = 70)")
 	if err := s.Health(t.Context()); err != nil {
