@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/idemd/idemd/client"
+	"github.com/idemd/idemd/client/examples/internal/natstest"
 	"github.com/idemd/idemd/client/key"
 	"github.com/idemd/idemd/store"
 )
@@ -32,7 +33,7 @@ const eventsOfBatch = 6
 // TestKilledAtEachStep kills a worker at a step in the midst of a batch, as kill -9 does, and
 // has another one carry on. Every parcel is shipped once.
 func TestKilledAtEachStep(t *testing.T) {
-	url, idemd := startNATS(t), startIdemd(t)
+	url, idemd := natstest.Start(t), startIdemd(t)
 	var all sync.WaitGroup
 	for step, asks := range map[string]int{stepGranted: 1, stepActed: 2, stepRecorded: 1, stepAcked: 1} {
 		q, closeQueue, err := openQueue(t.Context(), url, step, time.Second)
@@ -58,7 +59,7 @@ func TestKilledAtEachStep(t *testing.T) {
 			defer stop()
 			var working sync.WaitGroup
 			working.Go(func() { _ = w.run(ctx) })
-			until(t, step+": everything is settled", s.settled)
+			natstest.Until(t, step+": everything is settled", s.settled)
 			stop()
 			working.Wait()
 			s.check(t, step, asks)

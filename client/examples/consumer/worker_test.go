@@ -11,13 +11,15 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/idemd/idemd/client/examples/internal/natstest"
 )
 
 // TestWorkers has two workers carry out events that were all published twice, and one that
 // makes no sense: each parcel is shipped once, and the one is a dead letter, with the reason.
 func TestWorkers(t *testing.T) {
 	const events = 50
-	url, idemd, dir := startNATS(t), startIdemd(t), t.TempDir()
+	url, idemd, dir := natstest.Start(t), startIdemd(t), t.TempDir()
 	q, closeQueue, err := openQueue(t.Context(), url, "ORDERS", time.Second)
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +44,7 @@ func TestWorkers(t *testing.T) {
 			}
 		})
 	}
-	until(t, "everything is settled", (&site{q: q}).settled)
+	natstest.Until(t, "everything is settled", (&site{q: q}).settled)
 	stop()
 	working.Wait()
 
@@ -67,7 +69,7 @@ func TestWorkers(t *testing.T) {
 
 // A worker does not start where idemd forgets sooner than the queue.
 func TestRetentionTooShort(t *testing.T) {
-	url, idemd := startNATS(t), startIdemd(t)
+	url, idemd := natstest.Start(t), startIdemd(t)
 	c := dial(t, idemd)
 	ns, err := c.GetNamespace(t.Context(), "orders")
 	if err != nil {

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/idemd/idemd/client"
+	"github.com/idemd/idemd/server"
+	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/pebblestore"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// startIdemd serves an embedded store with the namespace of orders.
+func startIdemd(t *testing.T) (addr string) {
+	t.Helper()
+	embedded, err := pebblestore.Open(t.TempDir(), pebblestore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv, err := server.New(server.Config{Backend: embedded, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(lis) }()
+	t.Cleanup(func() {
+		if err := errors.Join(srv.Shutdown(context.Background()), <-served, embedded.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	_, err = embedded.CreateNamespace(t.Context(), store.Namespace{Name: "orders", Retention: 15 * 24 * time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lis.Addr().String()
+}
+
+func dial(t *testing.T, addr string) *client.Client {
+	t.Helper()
+	c, err := client.Dial(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(client.Drain(context.Background()), c.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
