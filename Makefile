@@ -18,6 +18,9 @@ AT_ONCE := -p $(shell expr $$(nproc) + 1)
 # other packages' tests use under it, and of guards, which share nothing but a database.
 NOT_RACED := -e /cmd/idemd$$ -e /client/guard$$ -e /client/guard/ -e /client/examples/ -e /sqlstore/pgfault$$ -e /sqlstore/pgtest$$
 
+# A module of its own, which './...' does not see: its library is to be in the go.sum of nobody who uses idemd.
+OUTBOX := client/examples/outbox
+
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -39,6 +42,7 @@ nats: ## Install NATS's server (Debian's), if there is none
 .PHONY: test
 test: postgres nats ## Run every test
 	go test $(SLOW_FIRST) ./...
+	go -C $(OUTBOX) test ./...
 	@test -n "$$IDEMD_COCKROACH_DSN" || echo "test: CockroachDB was NOT run: IDEMD_COCKROACH_DSN is not set"
 	@command -v chromium >/dev/null || echo "test: Chromium was NOT run: it is not installed"
 
@@ -68,12 +72,13 @@ bench: ## Compare idemd with a bare gRPC server, on this machine (5 minutes)
 lint: ## Lint Go and protobuf, and check that go.mod says what is used
 	go mod tidy -diff
 	$(GOLANGCI_LINT) run ./...
+	cd $(OUTBOX) && go mod tidy -diff && $(GOLANGCI_LINT) run ./...
 	$(BUF) lint
 	$(BUF) format --diff --exit-code
 
 .PHONY: fmt
 fmt: ## Format Go and protobuf
-	$(GOLANGCI_LINT) fmt ./...
+	$(GOLANGCI_LINT) fmt ./... # in every directory, also of other modules
 	$(BUF) format --write
 
 .PHONY: generate
@@ -87,7 +92,8 @@ check-generated: generate ## Fail if the generated code is not that of proto/
 
 .PHONY: vuln
 vuln: ## Look for known vulnerabilities
-	GOVULNCHECK="$(GOVULNCHECK)" .ci/vuln
+	GOVULNCHECK="$(GOVULNCHECK)" .ci/vuln .
+	GOVULNCHECK="$(GOVULNCHECK)" .ci/vuln $(OUTBOX)
 
 .PHONY: ci
 ci: ## What continuous integration runs
