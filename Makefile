@@ -9,7 +9,7 @@ GOVULNCHECK   := go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
 FUZZTIME ?= 6s
 
 # Tests that wait more than they work. Begun first, they leave the processor to the others.
-SLOW_FIRST := ./store/sqlstore ./region/regiontest
+SLOW_FIRST := ./store/sqlstore ./region/regiontest ./store/sqlstore/sqltest ./cmd/idemd
 
 # Packages at once under the race detector, where each has one processor.
 AT_ONCE := -p $(shell expr $$(nproc) + 1)

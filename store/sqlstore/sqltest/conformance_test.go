@@ -1,4 +1,4 @@
-package sqlstore_test
+package sqltest_test
 
 import (
 	"testing"
@@ -8,7 +8,12 @@ import (
 	"github.com/idemd/idemd/store/storetest"
 )
 
+// The tests of this package ask one thing after the other, by clocks that they drive: two at once
+// take little longer than one. They are apart from those of sqlstore, which hold transactions
+// open that a store waits for.
+
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, storetest.Sample(t, 8*brief(3), sqltest.Factory))
 }
 

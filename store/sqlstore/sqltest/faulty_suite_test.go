@@ -1,4 +1,4 @@
-package sqlstore_test
+package sqltest_test
 
 import (
 	"context"
@@ -174,6 +174,7 @@ func TestConformanceUnderFaults(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: it asks one thing after the other, for long; 'make test' plays it")
 	}
+	t.Parallel()
 	var total atomic.Int64
 	storetest.Run(t, storetest.Sample(t, 40, inBadWeather(&total)))
 	if total.Load() < 20 {

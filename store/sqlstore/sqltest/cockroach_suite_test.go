@@ -1,4 +1,4 @@
-package sqlstore_test
+package sqltest_test
 
 import (
 	"context"
@@ -77,6 +77,7 @@ func TestCockroachDialectConforms(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: it asks one thing after the other, for long; 'make test' plays it")
 	}
+	t.Parallel()
 	c, factory := cockroachOf("single")
 	storetest.Run(t, storetest.Sample(t, 32, factory))
 	c.sentOften(t, false)
@@ -87,6 +88,7 @@ func TestCockroachRegions(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: it asks one thing after the other, for long; 'make test' plays it")
 	}
+	t.Parallel()
 	c, factory := cockroachOf("us-east1", "eu-west1", "us-east1", "us-west1")
 	storetest.RunGolden(t, storetest.Sample(t, 16, factory))
 	c.sentOften(t, true)
