@@ -2,6 +2,7 @@ package pgtest
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -180,6 +181,21 @@ func TestDirectoryOutOfReachIsSaidAndRemoved(t *testing.T) {
 	}
 	if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestOnlyWhatNeedsNoDiskIsInMemory(t *testing.T) {
+	t.Setenv("TMPDIR", "")
+	if fast, want := place(Fast), cmp.Or(memory(), os.TempDir()); fast != want {
+		t.Errorf("a fast server is in %s, want %s", fast, want)
+	}
+	if durable := place(Durable); durable != os.TempDir() {
+		t.Errorf("a durable server is in %s, want %s", durable, os.TempDir())
+	}
+	temporary := t.TempDir()
+	t.Setenv("TMPDIR", temporary)
+	if fast := place(Fast); fast != temporary {
+		t.Errorf("with TMPDIR a fast server is in %s, want %s", fast, temporary)
 	}
 }
 

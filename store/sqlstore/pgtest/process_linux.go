@@ -41,6 +41,17 @@ func attributes() *syscall.SysProcAttr {
 
 func dieWithParent(cmd *exec.Cmd) { cmd.SysProcAttr.Pdeathsig = syscall.SIGQUIT }
 
+// memory is a directory whose files are in memory; empty if there is none with room for what many
+// tests write at once.
+func memory() string {
+	const dir, room = "/dev/shm", 4 << 30
+	var fs unix.Statfs_t
+	if unix.Statfs(dir, &fs) != nil || fs.Type != unix.TMPFS_MAGIC || fs.Bavail*uint64(fs.Bsize) < room || unix.Access(dir, unix.W_OK) != nil {
+		return ""
+	}
+	return dir
+}
+
 // giveAway makes a directory that of whom PostgreSQL runs as.
 func giveAway(dir string) error {
 	if c := unprivileged(); c != nil {

@@ -6,6 +6,7 @@
 package pgtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -99,7 +100,7 @@ func newServer(flavour Flavour, extra []string) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{bin: bin}
-	if s.dir, err = os.MkdirTemp("", "idemd-pg-"); err != nil {
+	if s.dir, err = os.MkdirTemp(place(flavour), "idemd-pg-"); err != nil {
 		return nil, err
 	}
 	if err := giveAway(s.dir); err != nil {
@@ -118,6 +119,15 @@ func newServer(flavour Flavour, extra []string) (*Server, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// place is where a server's directory is made. What needs no disk is kept in memory if there is room:
+// most of what making and dropping a database costs is hundreds of files. TMPDIR is for all of them.
+func place(flavour Flavour) string {
+	if os.Getenv("TMPDIR") != "" || flavour != Fast {
+		return os.TempDir()
+	}
+	return cmp.Or(memory(), os.TempDir())
 }
 
 func (s *Server) data() string { return filepath.Join(s.dir, "data") }
