@@ -9,7 +9,7 @@ GOVULNCHECK   := go run golang.org/x/vuln/cmd/govulncheck@v1.9.0
 FUZZTIME ?= 6s
 
 # Tests that wait more than they work. Begun first, they leave the processor to the others.
-SLOW_FIRST := ./store/sqlstore ./region/regiontest ./store/sqlstore/sqltest ./cmd/idemd
+SLOW_FIRST := ./store/sqlstore ./region/regiontest ./store/sqlstore/sqltest
 
 # Packages at once under the race detector, where each has one processor.
 AT_ONCE := -p $(shell expr $$(nproc) + 1)
@@ -41,7 +41,7 @@ nats: ## Install NATS's server (Debian's), if there is none
 
 .PHONY: test
 test: postgres nats ## Run every test
-	go test $(SLOW_FIRST) ./...
+	go test $(SLOW_FIRST) ./cmd/idemd ./...
 	go -C $(OUTBOX) test ./...
 	@test -n "$$IDEMD_COCKROACH_DSN" || echo "test: CockroachDB was NOT run: IDEMD_COCKROACH_DSN is not set"
 	@command -v chromium >/dev/null || echo "test: Chromium was NOT run: it is not installed"

@@ -7,11 +7,13 @@ import (
 
 // A recovery that has begun is in /healthz and in the metrics until it is lifted, whatever keeps the keys.
 func TestRecoveryFloorsAreShown(t *testing.T) {
+	t.Parallel() // it waits for looks that a server takes every 5 seconds
 	for name, kept := range map[string]func(t *testing.T) string{
 		"embedded": func(t *testing.T) string { return "--data-dir=" + t.TempDir() },
 		"database": func(t *testing.T) string { return "--store=" + migrated(t) },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			admin := freeAddr(t)
 			s := serveOn(t, kept(t), "--admin-addr="+admin)
 			shown := func(what string) bool {

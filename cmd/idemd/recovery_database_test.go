@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/sqlstore/pgtest"
@@ -20,6 +21,7 @@ func TestRecoveryBeginsUnderServers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a recovery is in force after 20 seconds: 'make test' runs it")
 	}
+	t.Parallel()
 	path, err := binary()
 	if err != nil {
 		t.Fatal(err)
@@ -29,6 +31,8 @@ func TestRecoveryBeginsUnderServers(t *testing.T) {
 	var granted, refused [2]atomic.Int64
 	var load sync.WaitGroup
 	started := make(chan struct{}, 4)
+	pace := time.NewTicker(5 * time.Millisecond) // of both servers, which have 20 seconds to grant in, beside other tests
+	defer pace.Stop()
 	for n := range 2 {
 		server := startChildOn(t, "--store="+dsn)
 		t.Cleanup(func() { server.kill(); server.wait() })
@@ -36,6 +40,9 @@ func TestRecoveryBeginsUnderServers(t *testing.T) {
 		load.Go(func() {
 			defer func() { started <- struct{}{} }() // also if it failed before
 			for i := 0; !stopped.Load(); i++ {
+				if !begun.Load() {
+					<-pace.C
+				}
 				after := begun.Load()
 				answer, err := c.Claim(t.Context(), store.ClaimRequest{Key: store.Key{Namespace: store.DefaultNamespace, ID: fmt.Sprintf("%d/%d", n, i)}, AttemptID: "a"})
 				switch {
@@ -80,6 +87,7 @@ func TestRecoveryOfADatabaseOfRegions(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a recovery is in force after 20 seconds: 'make test' runs it")
 	}
+	t.Parallel()
 	dsn := pgtest.Shared(t).NewDatabase(t)
 	for _, name := range []string{"eu", "us"} {
 		run(t, "migrate", "up", "--store="+dsn, "--region="+name).ok(t)

@@ -16,6 +16,7 @@ import (
 // TestReplicasConform runs the whole suite over three servers that share a database, where
 // each operation goes to another server than the one before, and random operations over two.
 func TestReplicasConform(t *testing.T) {
+	t.Parallel()
 	t.Run("servers=2", func(t *testing.T) { storetest.RunRapid(t, storetest.Sample(t, 10, replicas(2))) })
 	t.Run("servers=3", func(t *testing.T) {
 		if testing.Short() {
