@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/sqlstore/pgtest"
 )
 
 // racingTiming covers sessions whose clocks are a second apart.
@@ -17,15 +18,17 @@ var racingTiming = Timing{MaxStatement: 6 * time.Second, MaxOffset: time.Second}
 // first writes, until all are there, so that every key is truly raced for. Exactly one attempt
 // may get it, and one row may be left.
 func TestRaceAtBucketEnd(t *testing.T) {
+	t.Parallel() // it waits for the ends of eight buckets
 	rounds := 2
 	if testing.Short() {
 		rounds = 1
 	}
+	server := pgtest.New(t, pgtest.Fast) // of its own: a seal waits for all transactions
 	var overlapping int
 	for _, claimers := range []int{2, 8} {
 		for _, isolation := range []string{"read committed", "serializable"} {
 			t.Run(fmt.Sprintf("%d claimers, %s", claimers, isolation), func(t *testing.T) {
-				r := newRace(t, claimers, isolation)
+				r := newRace(t, server, claimers, isolation)
 				for round := range rounds {
 					overlapping += r.run(round)
 				}
@@ -48,8 +51,8 @@ type race struct {
 	skews    []time.Duration
 }
 
-func newRace(t *testing.T, claimers int, isolation string) *race {
-	r := &race{stage: newStage(t, racingTiming)}
+func newRace(t *testing.T, server *pgtest.Server, claimers int, isolation string) *race {
+	r := &race{stage: newStageOn(t, server.NewDatabase(t), racingTiming, 1)}
 	for i := range claimers {
 		// Evenly from -500 ms to 500 ms.
 		skew := time.Duration(-500+1000*i/(claimers-1)) * time.Millisecond
