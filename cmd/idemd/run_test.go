@@ -297,7 +297,7 @@ func testRunSignals(t *testing.T, s *served) {
 		dir := t.TempDir()
 		up := fifo(t, dir, "up")
 		script := `trap 'n=$((n+1)); if [ $n = 2 ]; then exit 9; fi; echo up >up' ` + name + `
-			sh -c "trap 'echo child' ` + name + `; echo up >up; while :; do sleep 0.05; done" &
+			sh -c "trap 'echo child; exit' ` + name + `; echo up >up; while :; do sleep 0.05; done" &
 			while :; do wait; done`
 		if sig == syscall.SIGINT { // a shell's command in the background takes no SIGINT
 			script = `trap 'n=$((n+1)); if [ $n = 2 ]; then exit 9; fi; echo up >up' INT; echo up >up; while :; do sleep 0.05; done`
