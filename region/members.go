@@ -382,9 +382,10 @@ func (p *peer) hasBeenMet() bool {
 
 // atHome refuses what lives here while the store is no home.
 func (r *Region) atHome() error {
+	starting := r.atStart() // first: who has just been heard may have said that the store was replaced
 	m := r.member()
 	if m.Joined {
-		return r.atStart()
+		return starting
 	}
 	missing := r.missingToJoin()
 	if missing == "" {
