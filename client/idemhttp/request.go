@@ -20,8 +20,9 @@ type setUpError string
 func (e setUpError) Error() string { return string(e) }
 
 const (
-	// errInstalledTwice is that of the guard inside.
-	errInstalledTwice setUpError = "the guard is wrapped around this handler twice, and holds the key already"
+	// errInstalledTwice is that of the guard inside, which says nothing of what the handler outside has done.
+	errInstalledTwice setUpError = "the guard holds this key already: it is wrapped around this handler twice, " +
+		"or its handler has passed the request on to the same route; pass that on with a key of its own"
 
 	// errBodyTaken is that of a body of which the guard cannot tell whether it is another one.
 	errBodyTaken setUpError = "what is outside of the guard has read the body of the request, so that the guard cannot compare it; " +
@@ -55,7 +56,6 @@ func (h *handler) readRequest(r *http.Request) (claim store.ClaimRequest, err er
 		return claim, err
 	}
 	if a, ok := client.AttemptFrom(r.Context()); ok && a.Key == claim.Key {
-		NoEffect(r) // the guard outside lets go of the key
 		return claim, errInstalledTwice
 	}
 	if claim.IntentTime, err = intentTime(r.Header); err != nil {
