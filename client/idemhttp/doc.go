@@ -12,12 +12,15 @@
 // and a value that is neither, are refused.
 //
 // The scope of the key is the request's method and the pattern that [http.ServeMux] matched:
-// "POST /orders/{id}/pay". So wrap each route's handler, not the mux: outside of it there is no
-// pattern yet, and the path takes its place. One key in two routes is two keys. What
-// [http.StripPrefix] takes off the path on its way to a mux inside stands before that mux's
+// "POST /orders/{id}/pay". So wrap each route's handler, not the mux. One key in two routes is two
+// keys. What [http.StripPrefix] takes off the path on its way to a mux inside stands before that mux's
 // pattern: "POST /v1/orders/{id}/pay". A request that is made in the process, with no RequestURI,
 // does not have what was taken off it. Services that share a namespace are told apart by
 // [Service]: give each a namespace or a name of its own.
+//
+// Under a pattern for many paths, such as "/" or "/api/{rest...}", the path follows: "POST / /orders/7/pay".
+// Outside of a mux, and with routers that set no Pattern, it stands alone. Then one key in two paths is
+// two keys, and not refused. A scope of more than 255 bytes ends with a hash of the whole.
 //
 // The fingerprint is made of the request's path, query, chosen header fields and body, as they
 // came: JSON with its members in another order is another request. A repeat sends the same bytes.
@@ -70,13 +73,13 @@
 //	413  INVALID_ARGUMENT                     the body is larger than Policy.MaxBody
 //	422  FINGERPRINT_MISMATCH                 the key was used for another request
 //	500  RECORD_CORRUPT
-//	500                                       a mistake around the guard: it is there twice, or the body was read outside
+//	500                                       a mistake around the guard: its key is held by the guard outside, or the body was read outside
 //	503  STORE_UNAVAILABLE and others         idemd does not answer; Retry-After says when to ask again
 //
 // # Tour
 //
 //   - guard.go: [Guard]; options.go, policy.go: how it guards.
-//   - request.go: key and owner; body.go: the body; fingerprint.go: the digest, exact for other languages.
+//   - request.go: key and owner; scope.go: the route; body.go: the body; fingerprint.go: the digest, exact for other languages.
 //   - response.go: what the handler writes, held back; outcome.go: what is stored of it.
 //   - problem.go: refusals.
 //   - transport.go: [Transport]; key.go: the field.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -30,5 +31,28 @@ func TestGuardInsideRefuses(t *testing.T) {
 		r.kinds(client.EventGranted, client.EventRefused, client.EventRecorded)
 		r.ok(r.once(), http.StatusOK, "paid, but for 500", true)
 		r.ran(1)
+	})
+}
+
+// Under a pattern that takes many paths each of them has keys of its own, also for what a handler
+// passes on in the process.
+func TestPassedOnInProcess(t *testing.T) {
+	guarded(t, idemhttp.Policy{}, func(r *rig) {
+		r.does(func(w http.ResponseWriter, req *http.Request) {
+			if req.PathValue("rest") != "batch" {
+				fmt.Fprint(w, "a part")
+				return
+			}
+			inside := httptest.NewRecorder()
+			r.mux.ServeHTTP(inside, passedOn(req, "/api/part"))
+			fmt.Fprint(w, "a batch of ", inside.Body)
+		})
+		r.mux.Handle("POST /api/{rest...}", r.guardOf().Handler(http.HandlerFunc(r.serve), idemhttp.Policy{Required: true}))
+		batch := func() *httptest.ResponseRecorder {
+			return r.send(request("POST", "/api/batch", "x", idemhttp.HeaderKey, key1))
+		}
+		r.ok(batch(), http.StatusOK, "a batch of a part", false)
+		r.ok(batch(), http.StatusOK, "a batch of a part", true)
+		r.ran(2)
 	})
 }

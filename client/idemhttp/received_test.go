@@ -9,6 +9,7 @@ import (
 
 	"github.com/idemd/idemd/client"
 	"github.com/idemd/idemd/client/idemhttp"
+	"github.com/idemd/idemd/store"
 )
 
 // says is a handler that answers with its own name and the scope of its key.
@@ -52,7 +53,7 @@ func TestStrippedPrefix(t *testing.T) {
 			{"/refunds/42", "refunded POST /refunds/{id}"},
 			{"/v1/orders/42", "v POST /v1/orders/{id}"},
 			{"/v2/orders/42", "v POST /v2/orders/{id}"},
-			{"/alone/42", "alone POST /alone/42/alone/"}, // that pattern is from before the prefix was taken
+			{"/alone/42", "alone POST /alone/42/alone/ /alone/42"}, // that pattern is from before the prefix was taken
 		} {
 			for _, replayed := range []bool{false, true} {
 				r.ok(r.send(request("POST", test[0], "", idemhttp.HeaderKey, key1)), http.StatusOK, test[1], replayed)
@@ -184,4 +185,119 @@ func TestHost(t *testing.T) {
 			equal(t, "status", r.send(request("POST", "http://a.example.com/orders/7/pay", "", idemhttp.HeaderKey, key1)).Code, http.StatusCreated)
 		})
 	}
+}
+
+// A router that tells the mux nothing of its routes, such as gorilla/mux, below one pattern for all:
+// the path is what tells them apart, even where fingerprints cannot be compared.
+func TestRouterWithoutPatterns(t *testing.T) {
+	for pattern, scope := range map[string]string{
+		"/": "POST / ", "POST /": "POST / ", "/{rest...}": "POST /{rest...} ", "example.com/": "POST example.com/ ",
+		"/orders/": "POST /orders/ ", "": "POST ",
+	} {
+		guarded(t, idemhttp.Policy{}, func(r *rig) {
+			routes := map[string]http.Handler{
+				"/orders/7/charge": r.guardOf().Handler(says("charged"), idemhttp.Policy{}),
+				"/orders/7/refund": r.guardOf().Handler(says("refunded"), idemhttp.Policy{Fingerprint: []string{"Content-Type", "X-Reason"}}),
+			}
+			router := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { routes[r.URL.Path].ServeHTTP(w, r) })
+			top := http.Handler(router)
+			if pattern != "" {
+				mux := http.NewServeMux()
+				mux.Handle(pattern, router)
+				top = mux
+			}
+			for path, said := range map[string]string{"/orders/7/charge": "charged", "/orders/7/refund": "refunded"} {
+				for _, replayed := range []bool{false, true} {
+					got := httptest.NewRecorder()
+					top.ServeHTTP(got, request("POST", path, "", idemhttp.HeaderKey, key1))
+					r.ok(got, http.StatusOK, said+" "+scope+path, replayed)
+				}
+			}
+			got := httptest.NewRecorder() // spelled otherwise it is no new request
+			routes["/orders/7/charge"].ServeHTTP(got, asReceived(request("POST", "/orders/%37/charge", "", idemhttp.HeaderKey, key1), pattern))
+			refused(t, got, http.StatusUnprocessableEntity, "FINGERPRINT_MISMATCH")
+		})
+	}
+}
+
+func asReceived(r *http.Request, pattern string) *http.Request {
+	r.Pattern = pattern
+	return r
+}
+
+// Which patterns tell one route from another, and which need the path beside them.
+func TestScope(t *testing.T) {
+	strip := func(prefix string) func(http.Handler) http.Handler {
+		return func(h http.Handler) http.Handler { return http.StripPrefix(prefix, h) }
+	}
+	none := func(h http.Handler) http.Handler { return h }
+	rewritten := func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			changed := r.Clone(r.Context())
+			changed.URL.Path, changed.URL.RawPath = "/changed", ""
+			h.ServeHTTP(w, changed)
+		})
+	}
+	for _, test := range []struct {
+		outer   string
+		between func(http.Handler) http.Handler
+		inner   string // none: the guard is right there
+		path    string
+		scope   string
+	}{
+		{"/orders/{id}/pay", none, "", "/orders/7/pay", "POST /orders/{id}/pay"},
+		{"/orders/{id}/pay", none, "", "/%6frders/%37/pay", "POST /orders/{id}/pay"},
+		{"POST /orders", none, "", "/orders", "POST /orders"},
+		{"example.com/orders", none, "", "/orders", "POST example.com/orders"},
+		{"/{$}", none, "", "/", "POST /{$}"},
+		{"/a/{$}", none, "", "/a/", "POST /a/{$}"},
+		{"/a/", none, "", "/a/", "POST /a/"},
+		{"/a/", none, "", "/a/b", "POST /a/ /a/b"},
+		{"/a/", none, "", "/%61/%62%2Fc%c3%a9", "POST /a/ /a/b%2Fc%C3%A9"},
+		{"/a/{rest...}", none, "", "/a/b", "POST /a/{rest...} /a/b"},
+		{"/v1/orders/{id}", strip("/v1"), "", "/v1/orders/7", "POST /v1/orders/{id}"},
+		{"/v1/", strip("/v1"), "", "/v1/orders/7", "POST /v1/v1/ /v1/orders/7"}, // that pattern too
+		{"/v1/", strip("/v1"), "/orders/{id}", "/v1/orders/7", "POST /v1/orders/{id}"},
+		{"/v1/", strip("/v1"), "/", "/v1/orders/7", "POST /v1/ /v1/orders/7"},
+		{"/", rewritten, "/changed", "/a", "POST /changed"},
+		{"/", rewritten, "/", "/a", "POST / /a /changed"},
+		{"/", rewritten, "", "/a", "POST / /a /changed"},
+	} {
+		guarded(t, idemhttp.Policy{}, func(r *rig) {
+			h := r.guardOf().Handler(says(""), idemhttp.Policy{})
+			if test.inner != "" {
+				inner := http.NewServeMux()
+				inner.Handle(test.inner, h)
+				h = inner
+			}
+			r.mux = http.NewServeMux()
+			r.mux.Handle(test.outer, test.between(h))
+			r.ok(r.send(request("POST", test.path, "", idemhttp.HeaderKey, key1)), http.StatusOK, " "+test.scope, false)
+		})
+	}
+}
+
+// A path is as long as a caller makes it: what is longer than a scope may be is told apart by its hash.
+func TestLongScope(t *testing.T) {
+	guarded(t, idemhttp.Policy{}, func(r *rig) {
+		seen := map[string]bool{}
+		for _, end := range []string{"a", "b"} {
+			for _, prefix := range []string{"/api/", "/t/"} {
+				r.mux = http.NewServeMux()
+				r.mux.Handle("/api/", r.guardOf().Handler(says(""), idemhttp.Policy{}))
+				r.mux.HandleFunc("/t/{tenant}/", func(w http.ResponseWriter, req *http.Request) {
+					http.StripPrefix("/t/"+req.PathValue("tenant"), r.below("POST /é", "")).ServeHTTP(w, req)
+				})
+				path := prefix + strings.Repeat("long", 100) + end + "/%C3%A9"
+				first := r.send(request("POST", path, "", idemhttp.HeaderKey, key1))
+				scope := strings.TrimSpace(first.Body.String())
+				r.ok(first, http.StatusOK, " "+scope, false)
+				if len(scope) > store.MaxScopeBytes || !strings.HasPrefix(scope, "POST "+prefix) || seen[scope] {
+					t.Errorf("scope %q", scope)
+				}
+				seen[scope] = true
+				r.ok(r.send(request("POST", path, "", idemhttp.HeaderKey, key1)), http.StatusOK, " "+scope, true)
+			}
+		}
+	})
 }

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
-	"strings"
 	"time"
 
 	"github.com/idemd/idemd/client"
@@ -63,33 +61,6 @@ func (h *handler) readRequest(r *http.Request) (claim store.ClaimRequest, err er
 	}
 	claim.Fingerprint = fingerprintOf(r, h.policy.Fingerprint, body)
 	return claim, nil
-}
-
-// scopeOf is the service, the method, the prefix that was taken off the path on its way to the mux
-// of the route, and the pattern of the route, which may begin with the method too.
-func (o *options) scopeOf(r *http.Request) string {
-	route := strings.TrimLeft(r.Pattern[strings.IndexAny(r.Pattern, " \t")+1:], " \t")
-	if route == "" {
-		route = r.URL.EscapedPath()
-	}
-	prefix, stripped := strings.CutSuffix(received(r).EscapedPath(), r.URL.EscapedPath())
-	if !stripped { // the path was changed in another way, which the fingerprint has
-		prefix = ""
-	}
-	scope := r.Method + " " + prefix + route
-	if o.named {
-		scope = o.service + " " + scope
-	}
-	return scope
-}
-
-// received is the URL that the request came with: what is outside, such as [http.StripPrefix], may
-// have changed r.URL. It is r.URL in a request that did not come by a server.
-func received(r *http.Request) *url.URL {
-	if u, err := url.ParseRequestURI(r.RequestURI); err == nil {
-		return u
-	}
-	return r.URL
 }
 
 // entity asks who owns the key.
