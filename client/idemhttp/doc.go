@@ -29,7 +29,8 @@
 //
 // It is held back until the handler returns and its outcome is stored. A repeat gets the same
 // status, Content-Type, Content-Encoding, body, and the listed header fields, with the field
-// Idempotency-Replayed: true. Of an outcome that is too large for the store, which is if these and
+// Idempotency-Replayed: true. A field that is as what is outside the guard had set it before the handler
+// ran is not stored: that is set again. Of an outcome that is too large for the store, which is if these and
 // the status have more than 256 KiB together, or what the namespace sets, first the listed fields are
 // left out, and then the body: repeats get 410 and the handler does not run again.
 //

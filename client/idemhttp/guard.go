@@ -17,7 +17,7 @@ import (
 // without a key, or that failed open.
 //
 // What is outside a guarded handler sees every request, what is inside only those that act.
-// Recovery, logging, authentication and rate limits go outside; validation inside, and all that
+// Recovery, logging, authentication, rate limits and compression go outside; validation inside, and all that
 // reads the body, such as a check of a token with r.FormValue: what is read outside is not there to
 // be compared, so that such a request is refused with 500. That shows if all is read, or less than
 // Content-Length; a part of a body of unknown length is not seen to be missing.
@@ -110,7 +110,7 @@ func (h *handler) pass(w http.ResponseWriter, r *http.Request, claim store.Claim
 			h.next.ServeHTTP(w, r)
 			return client.Ending{}
 		}
-		held = &response{to: w}
+		held = &response{to: w, before: before}
 		return h.act(held, r, attempt)
 	})
 	switch {

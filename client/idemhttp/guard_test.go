@@ -1,6 +1,7 @@
 package idemhttp_test
 
 import (
+	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
@@ -68,6 +69,57 @@ func TestReplayBesideWhatIsOutside(t *testing.T) {
 		}
 		r.ran(1)
 	})
+}
+
+// compressed is what compresses for those who take it, as many do: it says so before the handler runs.
+func compressed(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Language", r.Header.Get("Accept-Language"))
+		if r.Header.Get("Accept-Encoding") != "gzip" {
+			next.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Content-Encoding", "gzip")
+		gz := gzip.NewWriter(w)
+		defer gz.Close()
+		next.ServeHTTP(writer{w, gz}, r)
+	})
+}
+
+type writer struct {
+	http.ResponseWriter
+	to io.Writer
+}
+
+func (w writer) Write(p []byte) (int, error) { return w.to.Write(p) }
+
+// What is outside says of a response is about that one alone: a repeat is compressed if it is, and the
+// same for every other field.
+func TestReplayOfWhatOutsideSays(t *testing.T) {
+	for _, accept := range [][2]string{{"gzip", ""}, {"", "gzip"}, {"gzip", "gzip"}} {
+		guarded(t, idemhttp.Policy{}, func(r *rig) {
+			r.does(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "charged") })
+			for i, language := range []string{"en", "fr"} {
+				got := httptest.NewRecorder()
+				compressed(r.mux).ServeHTTP(got, request("POST", "/orders/7/pay", "42 EUR", idemhttp.HeaderKey, key1,
+					"Accept-Encoding", accept[i], "Accept-Language", language))
+				equal(t, "Content-Encoding", got.Header().Get("Content-Encoding"), accept[i])
+				equal(t, "Content-Language", got.Header().Get("Content-Language"), language)
+				equal(t, "Content-Type", got.Header().Get("Content-Type"), "text/plain; charset=utf-8")
+				body := io.Reader(got.Body)
+				if accept[i] != "" {
+					var err error
+					if body, err = gzip.NewReader(got.Body); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if text, err := io.ReadAll(body); string(text) != "charged" || err != nil {
+					t.Errorf("%q: got %q, %v", accept, text, err)
+				}
+			}
+			r.ran(1)
+		})
+	}
 }
 
 func TestReplayOfWhatIsLeftOut(t *testing.T) {

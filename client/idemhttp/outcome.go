@@ -58,11 +58,11 @@ func (p *Policy) outcome(r *response) *store.Outcome {
 		o.Status = statusBytes(r.status)
 	}
 	o.Header = []store.MetadataEntry{{Name: entryStatus, Value: []byte(strconv.Itoa(r.status))}}
-	if encoding := r.header.Values("Content-Encoding"); len(encoding) > 0 {
+	if encoding := r.own("Content-Encoding"); len(encoding) > 0 {
 		o.Header = append(o.Header, store.MetadataEntry{Name: entryEncoding, Value: []byte(strings.Join(encoding, ", "))})
 	}
 	for _, name := range p.Replay {
-		for _, value := range r.header.Values(name) {
+		for _, value := range r.own(name) {
 			o.Header = append(o.Header, store.MetadataEntry{Name: name, Value: []byte(value)})
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"slices"
 
 	"github.com/idemd/idemd/store"
 )
@@ -19,7 +20,8 @@ var errStreamed = errors.New("the response was streamed, and is not stored")
 // A response is what a handler writes, held back until it returns. Once it is too large, flushed
 // or hijacked it is passed on as it comes. Like what net/http gives it is for one goroutine.
 type response struct {
-	to http.ResponseWriter
+	to     http.ResponseWriter
+	before http.Header // of it, which what is outside the guard has set
 
 	status  int         // 0 until it is known
 	header  http.Header // as it was then
@@ -45,6 +47,15 @@ func (r *response) WriteHeader(status int) {
 			r.pass(errStreamed)
 		}
 	}
+}
+
+// own returns the values of a header field that the handler has set. What is outside the guard sets its
+// own again for each repeat, which may be another: it compresses for who takes that.
+func (r *response) own(name string) []string {
+	if values := r.header.Values(name); !slices.Equal(values, r.before.Values(name)) {
+		return values
+	}
+	return nil
 }
 
 // Write implements [http.ResponseWriter].
@@ -109,7 +120,7 @@ func (r *response) finish() {
 	if r.status == 0 {
 		r.WriteHeader(http.StatusOK)
 	}
-	if _, said := r.header["Content-Type"]; !said && len(r.body) > 0 && r.header.Get("Content-Encoding") == "" {
+	if _, said := r.header["Content-Type"]; !said && len(r.body) > 0 && len(r.own("Content-Encoding")) == 0 {
 		r.header.Set("Content-Type", http.DetectContentType(r.body))
 	}
 }
