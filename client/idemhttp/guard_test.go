@@ -587,6 +587,7 @@ func TestSetUp(t *testing.T) {
 	for name, policy := range map[string]idemhttp.Policy{
 		"cookie": {Replay: []string{"set-cookie"}}, "authorization": {Replay: []string{"Authorization"}}, "length": {Replay: []string{"content-length"}},
 		"lease": {Lease: time.Millisecond}, "wait": {Wait: time.Hour}, "2xx": {NoEffect: []int{200}}, "body": {MaxBody: -1},
+		"no method": {Methods: []string{}}, "lower case": {Methods: []string{"put"}}, "a space": {Methods: []string{"PUT "}}, "empty": {Methods: []string{"POST", ""}},
 	} {
 		func() {
 			defer func() {

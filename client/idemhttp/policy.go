@@ -1,9 +1,11 @@
 package idemhttp
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/idemd/idemd/store"
@@ -13,7 +15,7 @@ import (
 type Policy struct {
 	// Required refuses requests without a key. Without it they act unguarded, and are counted.
 	Required bool
-	// Methods lists what is guarded; the other methods pass. The default is POST and PATCH.
+	// Methods lists what is guarded, in capitals; the other methods pass. The default is POST and PATCH.
 	Methods []string
 	// Lease is how long the key is held without a renewal, 1 s to 15 min: how long others wait
 	// after this process died. The default is the namespace's.
@@ -62,6 +64,14 @@ func (p Policy) withDefaults() (Policy, error) {
 }
 
 func (p Policy) check() error {
+	if len(p.Methods) == 0 {
+		return errors.New("Methods is empty, so that nothing would be guarded; leave it nil for POST and PATCH")
+	}
+	for _, method := range p.Methods {
+		if strings.Trim(method, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") != "" || method == "" {
+			return fmt.Errorf("method %q is not in capitals, such as PUT, so that no request would be guarded", method)
+		}
+	}
 	for _, name := range p.Replay {
 		if slices.Contains(neverReplayed, name) {
 			return fmt.Errorf("%s holds a credential, or belongs to HTTP or to the guard itself, and cannot be replayed", name)
