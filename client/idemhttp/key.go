@@ -44,7 +44,7 @@ type contextKey struct{}
 
 // WithKey returns a context for one request, to which [Transport] gives the key; for code that
 // is given a context and makes the request itself, such as generated clients. A request that has
-// a key of its own keeps that. Make no second request with the context.
+// a key of its own keeps that, and one that only reads gets none. Make no second request with the context.
 func WithKey(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, contextKey{}, id)
 }

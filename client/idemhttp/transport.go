@@ -14,20 +14,21 @@ import (
 	"github.com/idemd/idemd/store"
 )
 
-// Transport gives each POST and PATCH one Idempotency-Key, and sends the request again under it
-// if its response may be lost, or the server says when to: at most five times, after pauses that
-// grow, are random and keep to the server's Retry-After, and for no more than a tenth of the
-// requests and one a second. It is an [http.RoundTripper], for the field Transport of
-// [http.Client], and can be used by any number of goroutines once its fields are set.
+// Transport gives each POST and PATCH one Idempotency-Key, and a request of another method the one
+// that was given for it, unless that only reads. A request with a key it sends again under that if the
+// response may be lost, or the server says when to: at most five times, after pauses that grow, are
+// random and keep to the server's Retry-After, and for no more than a tenth of the requests and one a
+// second. It is an [http.RoundTripper], for the field Transport of [http.Client], and can be used by
+// any number of goroutines once its fields are set.
 //
 // The key is that of the request's header ([SetKey]), that of its context ([WithKey]), or, if the
 // request follows a redirect with its method and body (307, 308), that of the request before. On to
 // a host that net/http sends no credentials to, which is neither the first one nor below it, only a
 // key in the header goes, as the rest of the header does: else the request is sent once, without.
-// Without one it is drawn for this request alone, which protects against lost responses but not
+// Without one it is drawn for this POST or PATCH alone, which protects against lost responses but not
 // against this program's dying: give the intent a key of its own.
 //
-// Sent again is what got no response, 502, 503 or 504, or 409 or 429 with a Retry-After of at most
+// Sent again is what got no response, for whatever reason, 502, 503 or 504, or 409 or 429 with a Retry-After of at most
 // 30 s; if its body can be read again ([http.Request.GetBody]) and its context has not ended. What
 // comes of the last time is returned.
 //
@@ -50,9 +51,6 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if base == nil {
 		base = http.DefaultTransport
 	}
-	if !slices.Contains([]string{http.MethodPost, http.MethodPatch}, r.Method) {
-		return base.RoundTrip(r)
-	}
 	keyed, err := withKey(r)
 	if err != nil {
 		if r.Body != nil {
@@ -71,13 +69,11 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, err
 }
 
-// withKey returns a copy of a request that has a key, unless it was redirected to another's host.
+// withKey returns a copy of a request that has a key: unless it reads, it was redirected to another's
+// host, or it is of a method that keys are not drawn for and was given none.
 func withKey(r *http.Request) (*http.Request, error) {
 	keyed := r.Clone(r.Context())
-	if r.Header.Get(HeaderKey) != "" {
-		return keyed, nil
-	}
-	if elsewhere(r) {
+	if r.Header.Get(HeaderKey) != "" || slices.Contains(reading, r.Method) || elsewhere(r) {
 		return keyed, nil
 	}
 	if id, ok := r.Context().Value(contextKey{}).(string); ok {
@@ -87,8 +83,16 @@ func withKey(r *http.Request) (*http.Request, error) {
 		keyed.Header.Set(HeaderKey, before.Request.Header.Get(HeaderKey))
 		return keyed, nil
 	}
-	return keyed, SetKey(keyed, rand.Text())
+	if slices.Contains(drawn, r.Method) {
+		return keyed, SetKey(keyed, rand.Text())
+	}
+	return keyed, nil
 }
+
+var (
+	reading = []string{"", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace} // empty is GET
+	drawn   = []string{http.MethodPost, http.MethodPatch}
+)
 
 // elsewhere reports whether a request was redirected by way of a host, or to one, that is neither
 // the first one nor below it: the rule by which net/http drops Authorization, and does not take it

@@ -173,6 +173,37 @@ func TestTransportKeys(t *testing.T) {
 	}
 }
 
+// A key that somebody has given is that of the request, whatever its method, and it is sent again under
+// it. One is drawn only where a method asks for it.
+func TestTransportKeysOfOtherMethods(t *testing.T) {
+	for _, method := range []string{http.MethodPut, http.MethodDelete} {
+		for how, prepare := range map[string]func(*http.Request) *http.Request{
+			"context": func(r *http.Request) *http.Request { return r.WithContext(idemhttp.WithKey(r.Context(), "order-1")) },
+			"header":  func(r *http.Request) *http.Request { r.Header.Set(idemhttp.HeaderKey, `"order-1"`); return r },
+			"none":    func(r *http.Request) *http.Request { return r },
+		} {
+			t.Run(method+" "+how, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					r := newPost(t, t.Context(), strings.NewReader("42"))
+					r.Method = method
+					s := &scripted{statuses: []int{0, 503, 200}}
+					resp, err := (&idemhttp.Transport{Base: s}).RoundTrip(prepare(r)) //nolint:bodyclose // there is no connection
+					want, sent := `"order-1"`, 3
+					if how == "none" {
+						want, sent = "", 1
+					}
+					if len(s.got) != sent || (err == nil) != (sent == 3) || (resp != nil) != (sent == 3) {
+						t.Errorf("sent %d times: %v, %v", len(s.got), resp, err)
+					}
+					for _, got := range s.got {
+						equal(t, "key", got.Header.Get(idemhttp.HeaderKey), want)
+					}
+				})
+			})
+		}
+	}
+}
+
 type closing struct {
 	io.Reader
 	closed bool
