@@ -45,7 +45,8 @@ func NewGuard(s store.Store, opts ...GuardOption) *Guard {
 
 // ServerOptions returns the guard's interceptors for grpc.NewServer. Interceptors given
 // before it run outside the guard, on every call; those given after it run inside, only
-// if the handler does.
+// if the handler does. None of these may return while the handler still runs, as one that bounds
+// its time may: the guard takes it for ended.
 func (g *Guard) ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(g.UnaryServerInterceptor()),

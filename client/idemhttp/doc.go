@@ -51,6 +51,9 @@
 //     guard such a handler, but what it does, with [client.Do]. A reverse proxy is one: it flushes
 //     what has no Content-Length.
 //
+// How a handler ended is known when it returns. So nothing inside may return before it: timeouts, such
+// as [http.TimeoutHandler], go outside.
+//
 // When the caller goes away the handler goes on, on a context that ends only with the lease, which
 // is renewed up to the namespace's longest attempt; a repeat gets what came of it. When the process
 // ends, shut the server down, then call [client.Drain], then close the client.

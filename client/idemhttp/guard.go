@@ -17,10 +17,12 @@ import (
 // without a key, or that failed open.
 //
 // What is outside a guarded handler sees every request, what is inside only those that act.
-// Recovery, logging, authentication, rate limits and compression go outside; validation inside, and all that
-// reads the body, such as a check of a token with r.FormValue: what is read outside is not there to
-// be compared, so that such a request is refused with 500. That shows if all is read, or less than
-// Content-Length; a part of a body of unknown length is not seen to be missing.
+// Recovery, logging, authentication, rate limits, compression and timeouts go outside. To the guard a
+// handler has ended when it returns: [http.TimeoutHandler] inside answers 503 while the handler goes
+// on, and the next request acts beside it. Inside goes validation, and all that reads the body, such
+// as a check of a token with r.FormValue: what is read outside is not there to be compared, so that
+// such a request is refused with 500. That shows if all is read, or less than Content-Length; a part
+// of a body of unknown length is not seen to be missing.
 type Guard struct {
 	gate    *client.Gate
 	options *options
