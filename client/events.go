@@ -76,7 +76,7 @@ func (k EventKind) String() string {
 type Event struct {
 	Kind      EventKind
 	Namespace string
-	Scope     string // of the key: with a [Guard] the gRPC full method
+	Scope     string // of the key: with a [Guard] the gRPC full method, over HTTP the route, which may be a path that the caller chose
 	// Observed says that nothing was enforced: what this event says would have been.
 	Observed bool
 	// Age is how old the outcome of a replay was, and Retention how long it is kept.

@@ -3,6 +3,8 @@
 package guardprom
 
 import (
+	"sync"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/idemd/idemd/client"
@@ -13,6 +15,37 @@ type Metrics struct {
 	events *prometheus.CounterVec
 	age    *prometheus.HistogramVec
 	ratio  *prometheus.HistogramVec
+	scopes scopes
+}
+
+// scopes are those that have series of their own.
+type scopes struct {
+	mu    sync.RWMutex
+	known map[string]bool
+}
+
+// maxScopes is how many there may be: a scope of HTTP may hold a path, which callers make up.
+const maxScopes = 500
+
+// label is a scope, or "other" if there are too many.
+func (s *scopes) label(scope string) string {
+	s.mu.RLock()
+	known := s.known[scope]
+	s.mu.RUnlock()
+	if known || s.add(scope) {
+		return scope
+	}
+	return "other"
+}
+
+func (s *scopes) add(scope string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.known) >= maxScopes && !s.known[scope] {
+		return false
+	}
+	s.known[scope] = true
+	return true
 }
 
 // New makes metrics and registers them:
@@ -23,8 +56,12 @@ type Metrics struct {
 //   - idemd_guard_repeat_age_seconds (namespace, scope): how old the outcome of a repeat was.
 //   - idemd_guard_repeat_age_ratio (namespace, scope): the same as a fraction of retention;
 //     near 1 means that retention is too short.
+//
+// The first 500 scopes have series of their own, and all others share the scope "other": behind
+// routers that set no pattern, a scope of HTTP is the path of each request.
 func New(registerer prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
+		scopes: scopes{known: map[string]bool{}},
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "idemd_guard_events_total", Help: "What became of guarded calls.",
 		}, []string{"namespace", "scope", "event", "observed"}),
@@ -60,12 +97,13 @@ func (m *Metrics) Count(e client.Event) {
 	if e.Observed {
 		observed = "true"
 	}
-	m.events.WithLabelValues(e.Namespace, e.Scope, nameOf(e), observed).Inc()
+	scope := m.scopes.label(e.Scope)
+	m.events.WithLabelValues(e.Namespace, scope, nameOf(e), observed).Inc()
 	if e.Kind != client.EventReplayed {
 		return
 	}
-	m.age.WithLabelValues(e.Namespace, e.Scope).Observe(e.Age.Seconds())
+	m.age.WithLabelValues(e.Namespace, scope).Observe(e.Age.Seconds())
 	if e.Retention > 0 {
-		m.ratio.WithLabelValues(e.Namespace, e.Scope).Observe(e.Age.Seconds() / e.Retention.Seconds())
+		m.ratio.WithLabelValues(e.Namespace, scope).Observe(e.Age.Seconds() / e.Retention.Seconds())
 	}
 }
