@@ -37,10 +37,12 @@
 // What a response means for its key:
 //
 //   - 1xx is passed on, and means nothing.
-//   - 2xx, 3xx and 4xx are final and are stored; but not 401, 403, 407, 408, 409, 421, 423, 424,
-//     425 and 429, which say that it may be otherwise later, nor any 4xx to an attempt that was
-//     told to check ([client.Attempt.Unsettled]): an "already paid" may be about the earlier one. If the
-//     handler has looked, and says with [NothingFound] that there was none, it is final.
+//   - 2xx, 3xx and 4xx are final and are stored; but not 401, 403, 407, 408, 409, 412, 421, 423,
+//     424, 425, 428 and 429, which say that it may be otherwise later (a repeat may come with another
+//     If-Match, which is not compared), nor any 4xx to an attempt that was told to check
+//     ([client.Attempt.Unsettled]): an "already paid" may be about the earlier one. If the handler has
+//     looked, and says with [NothingFound] that there was none, it is final. Where one of the first
+//     means that nothing happened, as 412 mostly does, say so.
 //   - Those, 5xx and a panic are unknown: nobody knows what happened. The key lapses: the next
 //     request runs the handler, told to check first, or waits for a person under [Policy.Hold].
 //   - A response during which the handler called [NoEffect], or with a status that

@@ -256,6 +256,8 @@ func TestEndings(t *testing.T) {
 		"403":          {status(403), client.EventUnknown, true},
 		"408":          {status(408), client.EventUnknown, true},
 		"409":          {status(409), client.EventUnknown, true},
+		"412":          {status(412), client.EventUnknown, true}, // If-Match is not compared: a repeat may have another
+		"428":          {status(428), client.EventUnknown, true},
 		"425":          {status(425), client.EventUnknown, true},
 		"429":          {status(429), client.EventReleased, false}, // the policy lists it
 		"507":          {status(507), client.EventReleased, false},

@@ -22,10 +22,12 @@ const (
 	entryEncoding = ":content-encoding"
 )
 
-// transient holds the statuses of 400 to 499 that say nothing of how the same request ends later.
+// transient holds the statuses of 400 to 499 that say nothing of how the same request ends later, also
+// as it may have other preconditions then: those are not compared.
 var transient = []int{
 	http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired, http.StatusRequestTimeout, http.StatusConflict,
-	http.StatusMisdirectedRequest, http.StatusLocked, http.StatusFailedDependency, http.StatusTooEarly, http.StatusTooManyRequests,
+	http.StatusPreconditionFailed, http.StatusMisdirectedRequest, http.StatusLocked, http.StatusFailedDependency, http.StatusTooEarly,
+	http.StatusPreconditionRequired, http.StatusTooManyRequests,
 }
 
 // ending is what a response means for its key. What is not known to be final or to have had no
