@@ -32,7 +32,9 @@
 // Idempotency-Replayed: true. A field that is as what is outside the guard had set it before the handler
 // ran is not stored: that is set again. Of an outcome that is too large for the store, which is if these and
 // the status have more than 256 KiB together, or what the namespace sets, first the listed fields are
-// left out, and then the body: repeats get 410 and the handler does not run again.
+// left out, and then the body: repeats get 410 and the handler does not run again. More than 256 KiB of
+// body are not held back but passed on as they come, also by a handler that turns out to have lost its
+// lease: its caller sees that response and no 409, though what counts is another's.
 //
 // What a response means for its key:
 //
