@@ -44,12 +44,16 @@ func (x *execution) claim(ctx context.Context) (acting context.Context, replay *
 			answer, err = x.finish(ctx, answer, sent, p)
 		}
 	}
+	failed := err
+	if x.failsOpen(ctx, err) {
+		answer, err = x.known(err)
+	}
 	x.notifyClaim(ctx, answer, err)
+	if mayBeGranted(failed) && !x.failsOpen(ctx, err) {
+		x.giveBack(ctx, failed)
+	}
 	switch {
 	case err != nil:
-		if mayBeGranted(err) && !x.failsOpen(ctx, err) {
-			x.giveBack(ctx, err)
-		}
 		return nil, nil, err
 	case answer.Completed != nil:
 		return nil, answer.Completed, nil
@@ -89,15 +93,22 @@ func (x *execution) giveBack(ctx context.Context, failed error) {
 	})
 }
 
-// release claims again, as the same attempt, to learn whether that is granted, and releases it.
+// release claims again, as the same attempt, to learn whether that is granted, and releases it: or
+// completes it, if this process knows what the attempt before has done.
 func (x *execution) release(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
 	defer cancel()
 	req := x.request
 	req.Wait = 0
+	sent := time.Now()
 	answer, err := x.store.Claim(ctx, req)
 	x.quiet.answered(err)
 	if err != nil || answer.Granted == nil {
+		return err
+	}
+	if p := pendingWith(x.store, req.Key); p != nil && answer.Granted.Unsettled {
+		late := *x // whom the claim was refused to goes on
+		_, err = late.finish(ctx, answer, sent, p)
 		return err
 	}
 	_, err = x.store.Release(ctx, store.ReleaseRequest{Key: req.Key, AttemptID: req.AttemptID, Fence: answer.Granted.Fence, Effect: store.EffectNone})
@@ -144,6 +155,7 @@ func notGranted(answer store.ClaimAnswer) error {
 // act runs fn, which says how it ended, under the lease, and records that. If fn panics,
 // or ends its goroutine, the key is given up as unknown and the panic goes on.
 func (x *execution) act(acting context.Context, fn func(context.Context) ending) (recorded bool, err error) {
+	defer x.begin()()
 	returned := false
 	defer func() {
 		if !returned {

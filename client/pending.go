@@ -15,6 +15,7 @@ import (
 // store does not: once the lease has ended, the store grants the key again, as unsettled.
 type pending struct {
 	at       pendingAt
+	print    store.Fingerprint // of the request
 	outcome  *store.Outcome
 	since    time.Time
 	passedOn atomic.Bool // a later attempt records it too
@@ -34,11 +35,11 @@ var pendings = struct {
 }{known: map[pendingAt]*pending{}, asleep: map[*pending]chan struct{}{}}
 
 // pendingOf has an ending known as long as it is not recorded. It is nil if it is no outcome.
-func pendingOf(s store.Store, key store.Key, end *ending) *pending {
-	if end.outcome == nil || !reflect.ValueOf(s).Comparable() {
+func (x *execution) pendingOf(end *ending) *pending {
+	if end.outcome == nil || !reflect.ValueOf(x.store).Comparable() {
 		return nil
 	}
-	p := &pending{at: pendingAt{s, key}, outcome: end.outcome, since: time.Now()}
+	p := &pending{at: pendingAt{x.store, x.request.Key}, print: x.request.Fingerprint, outcome: end.outcome, since: time.Now()}
 	pendings.Lock()
 	defer pendings.Unlock()
 	pendings.count.Add(1)

@@ -43,7 +43,9 @@ type Policy struct {
 	// FailOpen lets a call act unguarded if idemd, or the key's home region, does not answer: it
 	// cannot be reached, or was asked and has said nothing for half a second and half of the
 	// caller's time. One that refuses, for whatever reason, or that only answers too late for this
-	// caller's deadline, opens nothing. The default is to refuse the call: UNAVAILABLE.
+	// caller's deadline, opens nothing. Nor does a key of which this process knows itself: it acts
+	// under it, or has the outcome and could not record it yet, which answers the call then. The
+	// default is to refuse the call: UNAVAILABLE.
 	FailOpen bool
 	// Detach lets a handler that has begun go on when its caller goes away or its deadline
 	// passes: what it does is recorded, and repeats wait for it or get it. Its context ends

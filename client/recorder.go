@@ -107,7 +107,7 @@ func (x *execution) settleLater(ctx context.Context, end ending) { x.recordLater
 func (x *execution) recordLater(ctx context.Context, end ending, failed error) {
 	x.lease.lose(nil)
 	end.fit()
-	p := pendingOf(x.store, x.request.Key, &end)
+	p := x.pendingOf(&end)
 	recording := func() {
 		defer x.lease.stop()
 		defer p.forget()

@@ -456,6 +456,28 @@ func TestFailOpen(t *testing.T) {
 	})
 }
 
+// What this process knows itself needs no store: nothing acts beside it, or after it.
+func TestFailOpenWithTheOutcomeInHand(t *testing.T) {
+	guarded(t, idemhttp.Policy{FailOpen: true}, func(r *rig) {
+		r.does(func(w http.ResponseWriter, _ *http.Request) {
+			for _, operation := range []string{"claim", "renew", "complete"} {
+				r.store.fail(operation, store.ErrUnavailable)
+			}
+			refused(t, r.once(), http.StatusConflict, "KEY_IN_PROGRESS")
+			w.WriteHeader(http.StatusCreated)
+			fmt.Fprint(w, "receipt-1")
+		})
+		r.ok(r.once(), http.StatusCreated, "receipt-1", false)
+		r.ok(r.once(), http.StatusCreated, "receipt-1", true)
+		refused(t, r.send(request("POST", "/orders/7/pay", "43 EUR", idemhttp.HeaderKey, key1)), http.StatusUnprocessableEntity, "FINGERPRINT_MISMATCH")
+		r.kinds(client.EventGranted, client.EventInProgress, client.EventNotRecorded, client.EventReplayed, client.EventMismatch)
+		r.ran(1)
+		for _, operation := range []string{"claim", "renew", "complete"} {
+			r.store.fail(operation, nil)
+		}
+	})
+}
+
 func TestRefusals(t *testing.T) {
 	for err, want := range map[error]struct {
 		status int
