@@ -10,7 +10,7 @@ import (
 	"github.com/idemd/idemd/store"
 )
 
-// errTooLarge is that of a body of more than [Policy.MaxBody].
+// errTooLarge is that of a body of more than [Policy.MaxBody], or than what is outside takes.
 var errTooLarge = store.Refuse(store.ErrInvalidArgument, "the body of the request is too large for this operation")
 
 // readBody returns the body of a request, and leaves it to be read again.
@@ -20,8 +20,9 @@ func (h *handler) readBody(r *http.Request) ([]byte, error) {
 		var err error
 		body, err = io.ReadAll(io.LimitReader(r.Body, h.policy.MaxBody+1))
 		r.Body = &reread{Reader: io.MultiReader(bytes.NewReader(body), r.Body), Closer: r.Body}
+		var bound *http.MaxBytesError
 		switch {
-		case int64(len(body)) > h.policy.MaxBody:
+		case int64(len(body)) > h.policy.MaxBody, errors.As(err, &bound):
 			return nil, errTooLarge
 		case errors.Is(err, http.ErrBodyReadAfterClose):
 			return nil, errBodyTaken

@@ -115,6 +115,18 @@ func TestBodyClosedOutside(t *testing.T) {
 	s.ran(0)
 }
 
+// A bound that is outside of the guard is told of as the guard's own.
+func TestMaxBytesOutside(t *testing.T) {
+	guarded(t, idemhttp.Policy{}, func(r *rig) {
+		for _, length := range []bool{true, false} {
+			got := httptest.NewRecorder()
+			http.MaxBytesHandler(r.mux, 4).ServeHTTP(got, aForm(jsonBody).request("5", length))
+			equal(t, "title", refused(t, got, http.StatusRequestEntityTooLarge, "INVALID_ARGUMENT").Title, "Request body is too large")
+		}
+		r.ran(0)
+	})
+}
+
 // What reads the body and gives it back takes nothing; nor does who asks for a field that is not
 // in the body.
 func TestBodyLeftOutside(t *testing.T) {

@@ -9,7 +9,7 @@
 // "8e03978e-40d5-43e8-bc93-6894a57f9324" in its quotes. Many clients send it without them: a
 // value that begins with no quote is taken as the key itself, if it is printable ASCII with
 // no space, comma or quote. With quotes and without it is the same key. Two fields that differ,
-// and a value that is neither, are refused.
+// and a value that is neither, are refused; a key that is there twice, as a proxy may have it, is one.
 //
 // The scope of the key is the request's method and the pattern that [http.ServeMux] matched:
 // "POST /orders/{id}/pay". So wrap each route's handler, not the mux. One key in two routes is two
@@ -78,7 +78,7 @@
 //	409  KEY_UNRESOLVED, UNKNOWN_HISTORY      held until a person settles it
 //	410  KEY_EXPIRED, OUTCOME_OMITTED         over; what came of it must be found out elsewhere
 //	411  INVALID_ARGUMENT                     neither a body nor Content-Length: is it empty, or was it read outside?
-//	413  INVALID_ARGUMENT                     the body is larger than Policy.MaxBody
+//	413  INVALID_ARGUMENT                     the body is larger than Policy.MaxBody, or than what is outside takes
 //	422  FINGERPRINT_MISMATCH                 the key was used for another request
 //	500  RECORD_CORRUPT
 //	500                                       a mistake around the guard: its key is held by the guard outside, or the body was read outside

@@ -100,6 +100,12 @@ func TestKeySyntax(t *testing.T) {
 		`"a`:                                     "",
 		`"a" x`:                                  "",
 		`"a", "b"`:                               "",
+		`"a", "a"`:                               "a", // a proxy made one field of two
+		`"a","a" , "a";v=1`:                      "a",
+		`"a", a`:                                 "",
+		`"a", ("a")`:                             "",
+		`"a", `:                                  "",
+		`"a, a", "a", "a"`:                       "",
 		`"é"`:                                    "",
 		`"\a"`:                                   "",
 		`""`:                                     "",

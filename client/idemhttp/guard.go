@@ -22,7 +22,8 @@ import (
 // on, and the next request acts beside it. Inside goes validation, and all that reads the body, such
 // as a check of a token with r.FormValue: what is read outside is not there to be compared, so that
 // such a request is refused with 500. That shows if all is read, or less than Content-Length; a part
-// of a body of unknown length is not seen to be missing.
+// of a body of unknown length is not seen to be missing. So what decompresses the body outside must set
+// ContentLength to the new length, or to -1.
 type Guard struct {
 	gate    *client.Gate
 	options *options

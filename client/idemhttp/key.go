@@ -99,11 +99,26 @@ func parseKey(value string) (string, error) {
 	if value[0] != '"' {
 		return bareKey(value)
 	}
-	item, err := httpsfv.UnmarshalItem([]string{value})
-	if id, isString := item.Value.(string); err == nil && isString && id != "" {
+	list, err := httpsfv.UnmarshalList([]string{value})
+	if id := oneString(list); err == nil && id != "" {
 		return id, nil
 	}
 	return "", &store.Error{Sentinel: store.ErrInvalidArgument, Detail: malformed, Cause: err}
+}
+
+// oneString returns the string that all members of a list are, empty if there is none: a proxy may have
+// made one field of two.
+func oneString(list httpsfv.List) string {
+	var said []string
+	for _, member := range list {
+		item, _ := member.(httpsfv.Item)
+		text, _ := item.Value.(string)
+		said = append(said, text)
+	}
+	if said = slices.Compact(said); len(said) == 1 {
+		return said[0]
+	}
+	return ""
 }
 
 // bareKey takes a value without quotes as the key, as many clients send it.
