@@ -8,11 +8,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/idemd/idemd/client"
 	"github.com/idemd/idemd/client/idemhttp"
+	"github.com/idemd/idemd/store"
 )
 
 const formType = "application/x-www-form-urlencoded"
@@ -217,6 +219,51 @@ func TestEmptyBody(t *testing.T) {
 	guarded(t, idemhttp.Policy{}, func(r *rig) { // nothing is blocked
 		r.ok(r.send(aForm(func(string) (string, string) { return "", "" }).request("", false)), http.StatusCreated, "receipt-1", false)
 	}, idemhttp.Observe())
+}
+
+// What a handler unpacks into files is removed when it is done, as net/http does that knows only the
+// request outside of the guard.
+func TestFilesOfForms(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	var form bytes.Buffer
+	w := multipart.NewWriter(&form)
+	file, err := w.CreateFormFile("f", "f.bin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = file.Write(make([]byte, 11<<20)) // net/http keeps 10 MiB in memory, beside what is asked for
+	_ = w.Close()
+	for _, how := range []string{"returns", "panics", "acts without a guard"} {
+		guarded(t, idemhttp.Policy{MaxBody: 64 << 20, FailOpen: true}, func(r *rig) {
+			if how == "acts without a guard" {
+				r.store.fail("claim", store.ErrUnavailable)
+			}
+			r.does(func(_ http.ResponseWriter, req *http.Request) {
+				if err := req.ParseMultipartForm(1 << 10); err != nil {
+					t.Error(err)
+				}
+				equal(t, "files while it acts", len(temporary(t)), 1)
+				if how == "panics" {
+					panic(how)
+				}
+			})
+			func() {
+				defer func() { _ = recover() }()
+				r.send(request("POST", "/orders/7/pay", form.String(), idemhttp.HeaderKey, key1, "Content-Type", w.FormDataContentType()))
+			}()
+			r.ran(1)
+			equal(t, how+": files left", len(temporary(t)), 0)
+		})
+	}
+}
+
+func temporary(t *testing.T) []os.DirEntry {
+	t.Helper()
+	files, err := os.ReadDir(os.TempDir())
+	if err != nil {
+		t.Error(err)
+	}
+	return files
 }
 
 // A guard of other keys inside finds all of what the guard outside and its Owner have read.

@@ -110,7 +110,7 @@ func (h *handler) pass(w http.ResponseWriter, r *http.Request, claim store.Claim
 		r := r.WithContext(ctx)
 		attempt, granted := client.AttemptFrom(ctx)
 		if !granted || attempt.Key != claim.Key {
-			h.next.ServeHTTP(w, r)
+			h.serve(w, r)
 			return client.Ending{}
 		}
 		held = &response{to: w, before: before}
@@ -130,12 +130,23 @@ func (h *handler) pass(w http.ResponseWriter, r *http.Request, claim store.Claim
 // act runs the handler under the grant.
 func (h *handler) act(held *response, r *http.Request, attempt *client.Attempt) client.Ending {
 	said := &sayings{}
-	h.next.ServeHTTP(held, r.WithContext(context.WithValue(r.Context(), sayingsKey{}, said)))
+	h.serve(held, r.WithContext(context.WithValue(r.Context(), sayingsKey{}, said)))
 	if said.noEffect.Load() {
 		return client.Ending{Effect: store.EffectNone}
 	}
 	held.finish()
 	return h.policy.ending(held, attempt.Unsettled && !said.nothingFound.Load())
+}
+
+// serve runs the handler with a copy of the request. Files that a form was unpacked into net/http
+// removes only if it finds them in the request that it has made itself.
+func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
+	defer func() {
+		if r.MultipartForm != nil {
+			_ = r.MultipartForm.RemoveAll() // nobody is there to be told
+		}
+	}()
+	h.next.ServeHTTP(w, r)
 }
 
 // sayings are what a handler has said of its request.
