@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 
 	"github.com/idemd/idemd/store"
 )
@@ -67,6 +68,8 @@ func (r *response) Write(p []byte) (int, error) {
 	case r.passing:
 	case r.status == http.StatusNoContent || r.status == http.StatusNotModified:
 		return 0, http.ErrBodyNotAllowed
+	case r.exceeds(len(p)):
+		return 0, http.ErrContentLength
 	case len(r.body)+len(p) <= maxHeld:
 		r.body = append(r.body, p...)
 		return len(p), nil
@@ -74,6 +77,13 @@ func (r *response) Write(p []byte) (int, error) {
 		r.pass(store.ErrOutcomeTooLarge)
 	}
 	return r.to.Write(p)
+}
+
+// exceeds reports whether n bytes more are more than the Content-Length that the handler has given, as
+// net/http would: it is to know that, and nothing of them is to be stored.
+func (r *response) exceeds(n int) bool {
+	length, err := strconv.ParseInt(r.header.Get("Content-Length"), 10, 64)
+	return err == nil && length >= 0 && int64(len(r.body)+n) > length
 }
 
 // FlushError is what [http.ResponseController.Flush] calls.

@@ -174,6 +174,29 @@ func TestInformational(t *testing.T) {
 	s.ran(1)
 }
 
+// A handler that writes more than the Content-Length it gave is told so, and the rest is no part of the
+// response, neither the first time nor later.
+func TestMoreThanContentLength(t *testing.T) {
+	s := newSite(t)
+	s.does(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "4")
+		if n, err := fmt.Fprint(w, "four"); n != 4 || err != nil {
+			t.Errorf("wrote %d: %v", n, err)
+		}
+		for range 2 {
+			if _, err := fmt.Fprint(w, "+"); !errors.Is(err, http.ErrContentLength) {
+				t.Errorf("more: %v", err)
+			}
+		}
+	})
+	for _, replayed := range []string{"", "true"} {
+		if got := s.post(t.Context(), key1); got.body != "four" || got.err != nil || got.header.Get(idemhttp.HeaderReplayed) != replayed {
+			t.Errorf("got %+v", got)
+		}
+	}
+	s.ran(1)
+}
+
 // Case 32: what is too large to store is carried out once, and its repeats are told so.
 func TestTooLarge(t *testing.T) {
 	large := bytes.Repeat([]byte("0123456789abcdef"), 5<<20/16)
