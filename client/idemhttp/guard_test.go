@@ -122,6 +122,24 @@ func TestReplayOfWhatOutsideSays(t *testing.T) {
 	}
 }
 
+// A repeat gets what belongs to the status, too.
+func TestReplayOfWhatTheStatusNeeds(t *testing.T) {
+	for status, field := range map[int][2]string{
+		http.StatusMethodNotAllowed: {"Allow", "GET, HEAD"}, http.StatusPartialContent: {"Content-Range", "bytes 0-1/5"},
+	} {
+		guarded(t, idemhttp.Policy{}, func(r *rig) {
+			r.does(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set(field[0], field[1])
+				w.WriteHeader(status)
+			})
+			for range 2 {
+				equal(t, field[0], r.once().Header().Get(field[0]), field[1])
+			}
+			r.ran(1)
+		})
+	}
+}
+
 func TestReplayOfWhatIsLeftOut(t *testing.T) {
 	for name, test := range map[string]struct {
 		do     http.HandlerFunc

@@ -24,7 +24,7 @@ type Policy struct {
 	// person has settled it.
 	Hold bool
 	// Wait is how long a repeat waits for the request that acts, at most 5 min. By default it
-	// is refused at once.
+	// is refused at once. A server that shuts down waits for it as long.
 	Wait time.Duration
 	// NoEffect lists the statuses, of 400 and above, with which this route says that nothing
 	// happened. A status proves nothing by itself, so by default there are none. See [NoEffect].
@@ -40,8 +40,9 @@ type Policy struct {
 	// another list what was stored before cannot be compared, and is counted.
 	Fingerprint []string
 	// Replay lists header fields of the response that a repeat gets too, beside Content-Type,
-	// Content-Encoding, Content-Language, Content-Location, Content-Disposition, ETag and
-	// Location. Credentials cannot be listed.
+	// Content-Encoding, Content-Language, Content-Location, Content-Disposition, Content-Range,
+	// Allow, ETag and Location. Credentials cannot be listed, nor is a trailer one of these fields;
+	// a Retry-After that is listed is that of the first response, however long ago that was.
 	Replay []string
 }
 
@@ -59,7 +60,9 @@ func (p Policy) withDefaults() (Policy, error) {
 		p.Fingerprint = []string{"Content-Type"}
 	}
 	p.Fingerprint = canonical(p.Fingerprint)
-	p.Replay = canonical(append([]string{"Content-Language", "Content-Location", "Content-Disposition", "Etag", "Location"}, p.Replay...))
+	p.Replay = canonical(append([]string{
+		"Allow", "Content-Language", "Content-Location", "Content-Disposition", "Content-Range", "Etag", "Location",
+	}, p.Replay...))
 	return p, p.check()
 }
 
