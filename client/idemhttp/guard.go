@@ -89,13 +89,13 @@ func (h *handler) withoutKey(w http.ResponseWriter, r *http.Request, claim store
 		return
 	}
 	h.guard.gate.Tell(claim, client.EventNoKey, nil)
-	h.next.ServeHTTP(w, r)
+	h.next.ServeHTTP(w, apart(r))
 }
 
 // refuse answers in the handler's place, unless nothing is enforced.
 func (h *handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if h.guard.options.observe {
-		h.next.ServeHTTP(w, r)
+		h.next.ServeHTTP(w, apart(r))
 		return
 	}
 	writeProblem(w, h.guard.options.docs, err)
@@ -110,7 +110,7 @@ func (h *handler) pass(w http.ResponseWriter, r *http.Request, claim store.Claim
 		r := r.WithContext(ctx)
 		attempt, granted := client.AttemptFrom(ctx)
 		if !granted || attempt.Key != claim.Key {
-			h.serve(w, r)
+			h.serve(w, apart(r))
 			return client.Ending{}
 		}
 		held = &response{to: w, before: before}
@@ -136,6 +136,15 @@ func (h *handler) act(held *response, r *http.Request, attempt *client.Attempt) 
 	}
 	held.finish()
 	return h.policy.ending(held, attempt.Unsettled && !said.nothingFound.Load())
+}
+
+// apart is a request that the handler gets without a grant of this guard. If it was made in the process,
+// by a handler that has one, what is said of it is not about that handler's.
+func apart(r *http.Request) *http.Request {
+	if _, inside := r.Context().Value(sayingsKey{}).(*sayings); inside {
+		return r.WithContext(context.WithValue(r.Context(), sayingsKey{}, &sayings{}))
+	}
+	return r
 }
 
 // serve runs the handler with a copy of the request. Files that a form was unpacked into net/http

@@ -10,6 +10,7 @@ import (
 
 	"github.com/idemd/idemd/client"
 	"github.com/idemd/idemd/client/idemhttp"
+	"github.com/idemd/idemd/store"
 )
 
 // passedOn is a request as a handler passes it on in the process, to another path.
@@ -55,4 +56,32 @@ func TestPassedOnInProcess(t *testing.T) {
 		r.ok(batch(), http.StatusOK, "a batch of a part", true)
 		r.ran(2)
 	})
+}
+
+// What a handler says is about its own request, and not about the one that another was serving when it
+// made that in the process.
+func TestSayingsOfAnotherRequest(t *testing.T) {
+	for name, prepare := range map[string]func(*rig, *http.Request){
+		"without a key": func(_ *rig, inside *http.Request) { inside.Header = http.Header{} },
+		"failed open": func(r *rig, inside *http.Request) {
+			inside.Header = http.Header{idemhttp.HeaderKey: {"k2"}}
+			r.store.fail("claim", store.ErrUnavailable)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			guarded(t, idemhttp.Policy{FailOpen: true}, func(r *rig) {
+				inner := r.guardOf().Handler(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { idemhttp.NoEffect(req) }), idemhttp.Policy{FailOpen: true})
+				r.does(func(w http.ResponseWriter, req *http.Request) {
+					inside := passedOn(req, "/parts")
+					prepare(r, inside)
+					inner.ServeHTTP(httptest.NewRecorder(), inside)
+					fmt.Fprint(w, "paid")
+				})
+				r.ok(r.once(), http.StatusOK, "paid", false)
+				r.store.fail("claim", nil)
+				r.ok(r.once(), http.StatusOK, "paid", true)
+				r.ran(1)
+			})
+		})
+	}
 }
