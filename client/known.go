@@ -49,15 +49,15 @@ func (x *execution) beside() *execution {
 // what this process itself knows of the key: an outcome that is not recorded yet, or an attempt that
 // acts. If that is nothing it returns err.
 func (x *execution) known(err error) (answer store.ClaimAnswer, _ error) {
-	var print store.Fingerprint
+	var made store.Fingerprint
 	if p := pendingWith(x.store, x.request.Key); p != nil {
-		print, answer.Completed = p.print, &store.Completed{Outcome: p.outcome, Age: time.Since(p.since)}
+		made, answer.Completed = p.print, &store.Completed{Outcome: p.outcome, Age: time.Since(p.since)}
 	} else if other := x.beside(); other != nil {
-		print, answer.InProgress = other.request.Fingerprint, &store.InProgress{RetryAfter: time.Second}
+		made, answer.InProgress = other.request.Fingerprint, &store.InProgress{RetryAfter: time.Second}
 	} else {
 		return answer, err
 	}
-	switch print.Compare(x.request.Fingerprint) {
+	switch made.Compare(x.request.Fingerprint) {
 	case store.MatchDifferent:
 		return store.ClaimAnswer{}, store.Refuse(store.ErrFingerprintMismatch,
 			"send the request that the key was made for, or make a new key for a new intent")

@@ -68,7 +68,7 @@ func (p Policy) withDefaults() (Policy, error) {
 
 func (p Policy) check() error {
 	if len(p.Methods) == 0 {
-		return errors.New("Methods is empty, so that nothing would be guarded; leave it nil for POST and PATCH")
+		return errors.New("an empty list of Methods guards nothing; leave it nil for POST and PATCH")
 	}
 	for _, method := range p.Methods {
 		if strings.Trim(method, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") != "" || method == "" {
