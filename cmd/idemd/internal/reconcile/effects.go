@@ -3,12 +3,15 @@ package reconcile
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/idemd/idemd/store"
 )
@@ -31,7 +34,7 @@ const (
 	columnEffect = "effect" // its own id, by which a line that is there twice is known
 	columnScope  = "scope"
 	columnEntity = "entity"
-	columnIntent = "intent" // what it was for, such as the order: there should be one effect of it
+	columnIntent = "intent" // what it was for, such as the order: there should be one effect of it, of each scope and entity
 )
 
 // maxLine bounds a line of the file, and maxText the texts in it that are no part of a key.
@@ -64,7 +67,7 @@ func newReader(r io.Reader) (*reader, error) {
 		return nil, fmt.Errorf("the first line names the columns, such as effect,key,time: %w", err)
 	}
 	for i, name := range head {
-		name = strings.ToLower(strings.TrimSpace(strings.TrimPrefix(name, "\ufeff")))
+		name = strings.ToLower(strings.TrimSpace(name))
 		if _, twice := e.columns[name]; twice {
 			return nil, fmt.Errorf("the column %q is there twice", name)
 		}
@@ -98,22 +101,32 @@ func (e *reader) next() (Effect, error) {
 		}
 		return fields[i]
 	}
-	effect := Effect{
-		Line: e.line, ID: get(columnEffect), Scope: get(columnScope), Key: get(columnKey),
-		Entity: get(columnEntity), Intent: get(columnIntent),
-	}
-	if len(effect.ID) > maxText || len(effect.Intent) > maxText {
+	id, intent := get(columnEffect), get(columnIntent)
+	if len(id) > maxText || len(intent) > maxText {
 		return Effect{}, &LineError{e.line, fmt.Errorf("the columns %s and %s have at most %d bytes", columnEffect, columnIntent, maxText)}
 	}
+	effect := Effect{
+		Line: e.line, ID: inUTF8(id), Scope: get(columnScope), Key: get(columnKey),
+		Entity: get(columnEntity), Intent: inUTF8(intent),
+	}
 	effect.At, err = parseTime(get(columnTime))
-	if err == nil && effect.Key != "" {
-		key := store.Key{Namespace: store.DefaultNamespace, Scope: effect.Scope, ID: effect.Key, Entity: effect.Entity}
+	if err == nil {
+		key := store.Key{Namespace: store.DefaultNamespace, Scope: effect.Scope, ID: cmp.Or(effect.Key, "none"), Entity: effect.Entity}
 		err = key.Validate()
 	}
 	if err != nil {
 		return Effect{}, &LineError{e.line, err}
 	}
 	return effect, nil
+}
+
+// inUTF8 makes of texts in any encoding some that JSON keeps, of which two are the same only if their
+// bytes were: what is not UTF-8 is quoted, and so is what looks as if it were.
+func inUTF8(text string) string {
+	if utf8.ValidString(text) && !strings.HasPrefix(text, `"`) {
+		return text
+	}
+	return strconv.Quote(text)
 }
 
 // fields returns those of the next line that is not empty. No field has a line break in it: so
@@ -139,6 +152,9 @@ func (e *reader) fields() ([]string, error) {
 func (e *reader) text() ([]byte, error) {
 	e.line++
 	line, err := e.r.ReadSlice('\n')
+	if e.line == 1 {
+		line = bytes.TrimPrefix(line, []byte("\ufeff"))
+	}
 	switch {
 	case errors.Is(err, bufio.ErrBufferFull):
 		for errors.Is(err, bufio.ErrBufferFull) {
@@ -156,11 +172,11 @@ var timeLayouts = []string{time.RFC3339Nano, "2006-01-02 15:04:05.999999999Z07:0
 
 func parseTime(text string) (time.Time, error) {
 	for _, layout := range timeLayouts {
-		if t, err := time.Parse(layout, text); err == nil {
+		if t, err := time.Parse(layout, text); err == nil && t.Unix() >= 0 && t.UTC().Year() <= 9999 {
 			return t.UTC(), nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("%q is not a time with its zone, such as 2026-01-31T15:04:05Z or 2026-01-31 15:04:05+00", text)
+	return time.Time{}, fmt.Errorf("%q is not a time since 1970 with its zone, such as 2026-01-31T15:04:05Z or 2026-01-31 15:04:05+00", text)
 }
 
 // parts are the parts of a key, beside its id, that the file has.
