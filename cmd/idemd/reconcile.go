@@ -35,7 +35,7 @@ type reconcileCmd struct {
 	Entity       string  `help:"Only keys of this entity; that of effects whose entity the file does not say."`
 	Since        instant `placeholder:"RFC3339" help:"Judge what happened from then on (the time of the oldest effect)."`
 	Until        instant `placeholder:"RFC3339" help:"Judge what happened until then (the time of the newest effect)."`
-	OnePerEntity bool    `help:"An entity, such as an order, should have one effect."`
+	OnePerEntity bool    `help:"An entity, such as an order, should have one effect in each scope."`
 	MetricsFile  string  `placeholder:"FILE" help:"Write the counts there too, for node_exporter's textfile collector."`
 	DataDir      *string `env:"-" placeholder:"DIR" help:"Compare with an embedded store that no server has open."`
 }

@@ -192,12 +192,25 @@ func (r *reconciling) withoutEffect(records []Record) error {
 		case now.Record.Outcome != nil && len(now.Record.Outcome.Status) > 0:
 			r.counts.RecordsFailed++
 			continue
+		case r.begunBefore(now.Events):
+			r.counts.RecordsJudged--
+			r.counts.RecordsOutside++
+			continue
 		}
 		if err := r.found(Finding{Kind: KeyWithoutEffect, Record: &rec}); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// begunBefore reports whether a key has had an attempt, before the one that completed it, that was
+// granted before the time that is judged: that one may have acted at once, and the last have found it.
+// One that gave the key up with no effect left no event. A fence is no less than the µs of its grant.
+func (r *reconciling) begunBefore(events []store.Event) bool {
+	return slices.ContainsFunc(events, func(e store.Event) bool {
+		return e.Fence > 0 && time.UnixMicro(e.Fence).Before(r.counts.Since)
+	})
 }
 
 // judges reports whether what a record stands for lies in the time that is judged: the effect

@@ -32,7 +32,7 @@ type Options struct {
 	Scope, Entity string // only these; empty: all
 	// Since and Until bound what is judged. Zero: from the oldest effect of the file, to the newest.
 	Since, Until time.Time
-	// OnePerEntity says that an entity is an intent: there should be one effect of it.
+	// OnePerEntity says that an entity is an intent: there should be one effect of it in each scope.
 	OnePerEntity bool
 	// Dir is for temporary files, that of the system if empty; Memory for how many bytes of rows are
 	// not in them.
@@ -48,7 +48,7 @@ const (
 	EffectWithoutKey    Kind = "effect_without_key"     // it happened, and no key is known under which it did
 	KeyWithoutEffect    Kind = "key_without_effect"     // completed with success, and nothing happened
 	TwoEffectsForKey    Kind = "two_effects_for_key"    // the key did not guard it
-	TwoEffectsForIntent Kind = "two_effects_for_intent" // under different keys: a retry made a new one
+	TwoEffectsForIntent Kind = "two_effects_for_intent" // of one scope and entity, under different keys: a retry made a new one
 	EffectOfReleasedKey Kind = "effect_of_released_key" // its holder said that nothing happened
 )
 
@@ -90,7 +90,7 @@ const (
 type Counts struct {
 	Since time.Time `json:"since"`
 	Until time.Time `json:"until"`
-	// Before is until when records may have expired, or been forgotten.
+	// Before is until when effects' records may have expired, or been forgotten.
 	Before time.Time `json:"judged_after"`
 
 	BadLines int `json:"bad_lines"`
@@ -280,9 +280,9 @@ func (r *reconciling) addEffect(e Effect) error {
 	if err == nil {
 		err = r.byKey.add(b)
 	}
-	intent := digest("intent", e.Entity, e.Intent)
+	intent := digest("intent", e.Scope, e.Entity, e.Intent) // a charge and a receipt of one order are two
 	if e.Intent == "" {
-		intent = digest("entity", e.Entity)
+		intent = digest("entity", e.Scope, e.Entity)
 	}
 	if err != nil || e.Intent == "" && (!r.OnePerEntity || e.Entity == "") {
 		return err
@@ -321,15 +321,18 @@ func (r *reconciling) readRecords() error {
 }
 
 // knownAfter is after when every effect of a guarded call has a record: what happened before
-// may have expired by now, or have been forgotten when the store was restored.
+// may have expired by now, or have been forgotten when the store was restored. A record can be older
+// than its effect: by as long as an attempt goes on (it may record first, then act), and by what the
+// two clocks differ.
 func knownAfter(ns store.Namespace, now time.Time) time.Time {
 	retention := ns.Retention
 	for _, past := range ns.PastRetentions {
 		retention = min(retention, past.Retention)
 	}
-	after := now.Add(-retention)
-	if ns.RecoveryFloor.After(after) {
-		return ns.RecoveryFloor
+	older := store.MaxSkew + ns.MaxAttempt
+	after := now.Add(min(older, retention/2) - retention) // half of a short retention is judged all the same
+	if floor := ns.RecoveryFloor.Add(older); floor.After(after) {
+		return floor
 	}
 	return after
 }
