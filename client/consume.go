@@ -24,7 +24,8 @@ type Queue struct {
 	Owned bool
 	// MaxAge is how long after a message was made the queue may still deliver it: with all
 	// redeliveries, and after it lay among the dead letters and was redriven into the queue
-	// again. The namespace must keep outcomes for longer than that.
+	// again. The namespace must keep outcomes for longer than that. If it is set to a shorter time later, messages
+	// that it may have forgotten are retried until they are as old as MaxAge, so that somebody can mend that.
 	MaxAge time.Duration
 	// Concurrency is how many messages of a batch are handled at once. Zero: 16.
 	Concurrency int
@@ -46,7 +47,7 @@ type Message struct {
 	ID, Source string
 	// Time is when the event was made, by its producer or else by the queue; never when it
 	// was delivered. It is the intent time: what comes so late that it may have been done and
-	// forgotten is a dead letter, and is not run again. Zero means that it is not known; then
+	// forgotten is not run again, and is a dead letter once it is as old as [Queue.MaxAge]. Zero means that it is not known; then
 	// only [Queue.MaxAge] stands against that.
 	Time time.Time
 	// Entity is whose event it is: see [store.Key]. It may be empty.
@@ -127,7 +128,8 @@ type Consumer struct {
 // Without being run, a message is a [Retry] as long as another delivery of the event is being
 // handled, the key is held for a person ([store.ErrKeyUnresolved]), or idemd does not answer or
 // refuses for a reason that may be in the set-up: after a minute, if a person has to do something.
-// It is a [DeadLetter] if it is older than what the namespace remembers ([store.ErrKeyExpired]), if
+// It is a [DeadLetter] if it is older than what the namespace remembers ([store.ErrKeyExpired]) and than
+// [Queue.MaxAge] (a younger one is retried: the namespace's retention was lowered, or idemd's clock is wrong), if
 // its id came with another body ([store.ErrFingerprintMismatch]), if no key can be made of it, or if
 // its Time cannot be: before 1970, or further ahead than [Queue.MaxAge]. One that is less far ahead
 // waits for it.

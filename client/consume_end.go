@@ -42,11 +42,11 @@ func repeated(o *store.Outcome) Disposition {
 
 // refused is what becomes of a message that was not granted. A dead letter is only what is
 // wrong with the message itself, whoever is asked: no wrong set-up, of ours or of the namespace,
-// sends all of a queue there.
+// sends all of a queue there, nor does a clock of idemd's that has jumped ahead.
 func (c *Consumer) refused(err error, claim store.ClaimRequest) Disposition {
 	ahead := time.Until(claim.IntentTime)
 	switch {
-	case isAny(err, store.ErrKeyExpired, store.ErrFingerprintMismatch):
+	case errors.Is(err, store.ErrFingerprintMismatch), errors.Is(err, store.ErrKeyExpired) && -ahead >= c.queue.MaxAge:
 		return Disposition{Action: DeadLetter, Err: err}
 	case isAny(err, store.ErrKeyRequired, store.ErrInvalidArgument) && (claim.Validate() != nil || ahead > c.queue.MaxAge):
 		return Disposition{Action: DeadLetter, Err: err}

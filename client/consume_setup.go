@@ -89,6 +89,7 @@ func (c *Consumer) retention(ctx context.Context) (time.Duration, error) {
 		req.Key.Entity = "retention-check"
 	}
 	req.AttemptID, req.IntentTime, req.Wait = newAttemptID(), time.Now().Add(-store.MinRetention/10), 0
+	req.Hold = false // if this process dies here, nobody has to settle it
 	claimed, err := c.store.Claim(ctx, req)
 	if err != nil {
 		return 0, err

@@ -92,6 +92,21 @@ func TestNewConsumerEntity(t *testing.T) {
 	})
 }
 
+// One that dies while it asks leaves no key that a person would have to settle.
+func TestNewConsumerHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		s.fail("release", store.Refuse(store.ErrUnavailable, ""))
+		if _, err := client.NewConsumer(t.Context(), s, ofOrders, nothing, client.Hold()); !errors.Is(err, store.ErrUnavailable) {
+			t.Fatal(err)
+		}
+		page, err := s.inner.ListRecords(t.Context(), store.ListRequest{Namespace: "default", PageSize: 10})
+		if err != nil || len(page.Records) != 1 || page.Records[0].LapsePolicy != store.Takeover {
+			t.Errorf("%+v, %v", page.Records, err)
+		}
+	})
+}
+
 // A namespace with a recovery floor takes messages that are newer, and so a consumer.
 func TestNewConsumerRecoveryFloor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -212,6 +212,40 @@ func TestConsumeTooLate(t *testing.T) {
 	})
 }
 
+// What the namespace should know, by the queue's MaxAge, and does not is no message's fault: a backlog waits until somebody
+// has mended that, and is lost to the dead letters no sooner than the queue would have given it up.
+func TestConsumeForgottenTooSoon(t *testing.T) {
+	consuming(t, nothing, func(t *testing.T, s *faultyStore, c *client.Consumer) {
+		ns, err := s.inner.GetNamespace(t.Context(), "default")
+		if err != nil {
+			t.Fatal(err)
+		}
+		retain := func(retention time.Duration) {
+			t.Helper()
+			ns.Retention = retention
+			if _, err := s.inner.UpdateNamespace(t.Context(), ns); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(24 * time.Hour)
+		retain(time.Hour)
+		young, old := event("young"), event("old")
+		young.Time, old.Time = time.Now().Add(1-ofOrders.MaxAge), time.Now().Add(-ofOrders.MaxAge)
+		got := consume(t, c, young)
+		is(t, got, client.Retry, false, store.ErrKeyExpired)
+		if got.After != time.Minute {
+			t.Errorf("to be retried after %v, want 1m", got.After)
+		}
+		is(t, consume(t, c, old), client.DeadLetter, false, store.ErrKeyExpired)
+		young.Time = time.Now().Add(-2 * time.Hour)
+		is(t, consume(t, c, young), client.Retry, false, store.ErrKeyExpired)
+		retain(24 * time.Hour)
+		time.Sleep(24 * time.Hour) // what the short retention may have forgotten it is not known for
+		young.Time = time.Now().Add(-2 * time.Hour)
+		is(t, consume(t, c, young), client.Ack, false, nil)
+	})
+}
+
 // An event of a producer whose clock is ahead waits until it is made, and not for long at a time;
 // a time that cannot be is no clock's.
 func TestConsumeTooEarly(t *testing.T) {
