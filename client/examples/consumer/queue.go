@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -21,6 +21,9 @@ const (
 	keepDeadLetters = 7 * 24 * time.Hour
 	oldestDelivery  = keepMessages + keepDeadLetters + keepMessages
 )
+
+// lastChance is how long before the stream drops a message it becomes a dead letter, however often it was to be retried.
+const lastChance = time.Hour
 
 // fetchWait is how long to wait until a batch is full.
 const fetchWait = 500 * time.Millisecond
@@ -134,19 +137,47 @@ func message(m jetstream.Msg) client.Message {
 
 // settle tells the queue what is to be done with a delivery. What it is not told comes again.
 func (q *queue) settle(ctx context.Context, m jetstream.Msg, d client.Disposition) error {
-	switch d.Action {
-	case client.Ack:
+	switch {
+	case d.Action == client.Ack:
 		return m.Ack()
-	case client.DeadLetter:
-		dead := nats.NewMsg("DEAD-" + m.Subject())
-		dead.Data = m.Data()
-		maps.Copy(dead.Header, m.Headers())
-		dead.Header.Set(headerReason, d.Err.Error())
-		if _, err := q.stream.PublishMsg(ctx, dead); err != nil { // first: then nothing is lost
+	case d.Action == client.DeadLetter, atLast(m):
+		if err := q.bury(ctx, m, d.Err); err != nil { // first: then nothing is lost
 			return errors.Join(err, m.NakWithDelay(time.Second))
 		}
 		return m.Term() // with a reason, NATS before 2.10.4 would not terminate it
 	default:
 		return m.NakWithDelay(d.After)
 	}
+}
+
+// atLast reports whether the stream soon drops a message. What fails until then, or was in the queue while idemd or the
+// carrier was away, ends among the dead letters. A number of deliveries (MaxDeliver) would not do: an idemd that is away
+// for minutes uses any up, and then the message lies in the stream, delivered to nobody, until that drops it.
+func atLast(m jetstream.Msg) bool {
+	meta, err := m.Metadata()
+	return err == nil && time.Since(meta.Timestamp) > keepMessages-lastChance
+}
+
+// bury publishes a dead letter: the message, with its headers and why it is one.
+func (q *queue) bury(ctx context.Context, m jetstream.Msg, why error) error {
+	dead := nats.NewMsg("DEAD-" + m.Subject())
+	dead.Data = m.Data()
+	for name, values := range m.Headers() {
+		if !strings.HasPrefix(name, "Nats-") { // these tell NATS what to do: by its id, a second dead letter would not be stored
+			dead.Header[name] = values
+		}
+	}
+	dead.Header.Set(headerReason, reason(why))
+	_, err := q.stream.PublishMsg(ctx, dead)
+	if err != nil { // with the reason it may be larger than NATS takes
+		dead.Header.Del(headerReason)
+		_, err = q.stream.PublishMsg(ctx, dead)
+	}
+	return err
+}
+
+// reason is the beginning of an error. What runs here makes long ones, and NATS takes 64 KiB of headers.
+func reason(why error) string {
+	text := fmt.Sprint(why)
+	return strings.ToValidUTF8(text[:min(len(text), 1024)], "")
 }
