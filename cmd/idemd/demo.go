@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -53,19 +54,30 @@ func (c *demoCmd) Run(s *session) (err error) {
 			return usageError("--database is empty: name it, postgres://USER@HOST:PORT/DATABASE, or leave it out")
 		}
 	}
-	stage, err := demo.Open(s.ctx, dsn)
-	if err != nil {
+	p, err := c.play(s.ctx, dsn, broken, guards)
+	switch {
+	case err != nil && s.ctx.Err() != nil:
+		return errors.New("interrupted: nothing of the demo is left")
+	case err != nil:
 		return err
+	}
+	return p.print(s.stdout)
+}
+
+// play plays, and returns what is to be printed of it. Nothing of the play is left by then: who prints may be ended by
+// that, as by a pipe to head.
+func (c *demoCmd) play(ctx context.Context, dsn string, broken, guards demo.Set) (p *page, err error) {
+	stage, err := demo.Open(ctx, dsn)
+	if err != nil {
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, stage.Close()) }()
 	if c.Matrix {
-		return printMatrix(s, stage)
+		table, err := demo.Matrix(ctx, stage)
+		return matrixPage(table), err
 	}
-	result, err := stage.Play(s.ctx, broken, guards)
-	if err != nil {
-		return err
-	}
-	return printResult(s, &result)
+	result, err := stage.Play(ctx, broken, guards)
+	return resultPage(&result), err
 }
 
 // chosen are the breaks and guards of the command line.
@@ -89,27 +101,23 @@ func orAll(names []string) []string {
 	return names
 }
 
-func printMatrix(s *session, stage *demo.Stage) error {
-	table, err := demo.Matrix(s.ctx, stage)
-	if err != nil {
-		return err
-	}
+func matrixPage(table [][]string) *page {
 	p := &page{}
 	p.heading("payment rows, charges and receipts of one order, by the hop that is broken and the guards that are on")
 	for _, cells := range table {
 		p.line("%s", strings.Join(cells, "\t"))
 	}
-	return p.print(s.stdout)
+	return p
 }
 
-func printResult(s *session, r *demo.Result) error {
+func resultPage(r *demo.Result) *page {
 	p := &page{}
 	p.line("payment rows\t%d", r.Payments)
 	p.line("charges\t%d", r.Charges)
 	p.line("receipts\t%d", r.Receipts)
 	demoLines(p, "repeated", r.Repeated)
 	demoLines(p, "guarded", r.Guarded)
-	return p.print(s.stdout)
+	return p
 }
 
 func demoLines(p *page, heading string, lines []demo.Line) {

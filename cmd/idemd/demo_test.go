@@ -1,6 +1,11 @@
 package main
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -38,6 +43,8 @@ guarded:
 func TestDemoRefuses(t *testing.T) {
 	run(t, "demo", "--break=tap").fails(t, exitUsage, `--break: "tap" is none of app, balancer`)
 	run(t, "demo", "--guard=inbox,all").fails(t, exitUsage, `--guard: "all" is none of kept-key, `, "alone")
+	run(t, "demo", "--break=").fails(t, exitUsage, "--break: it is empty: name some of app, balancer", "or say all or none")
+	run(t, "demo", "--guard", "").fails(t, exitUsage, "--guard: it is empty")
 	run(t, "demo", "--matrix", "--guard=inbox").fails(t, exitUsage, "--matrix plays all of --break and --guard")
 	run(t, "demo", "--database=").fails(t, exitUsage, "--database is empty")
 	got := run(t, "demo", "--database=postgres://me:secret@127.0.0.1:1/shop")
@@ -51,5 +58,43 @@ func TestDemoOnPostgreSQL(t *testing.T) {
 	dsn := pgtest.Shared(t).NewDatabase(t)
 	if got, want := run(t, "demo", "--database="+dsn).ok(t), run(t, "demo").ok(t); got != want {
 		t.Errorf("on PostgreSQL\n%s\non SQLite\n%s", got, want)
+	}
+}
+
+// Nothing is left behind by a demo that is ended while it prints, as by a pipe to head, or while it plays, as by ^C.
+func TestDemoIsEnded(t *testing.T) {
+	exe, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := read.Close(); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), exe, "demo", "--guard=none")
+	cmd.Stdout = write
+	var ended *exec.ExitError
+	if err := cmd.Run(); !errors.As(err, &ended) {
+		t.Errorf("with its output closed it ended with %v", err)
+	}
+	if err := write.Close(); err != nil {
+		t.Error(err)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var stdout, stderr bytes.Buffer
+	p := program{name: "idemd", exit: exitUnexpectedly(t)}
+	code := p.Run(ctx, []string{"demo"}, strings.NewReader(""), &stdout, &stderr)
+	result{code, stdout.String(), stderr.String()}.fails(t, exitFailed, "interrupted: nothing of the demo is left")
+
+	left, err := os.ReadDir(dir)
+	if len(left) != 0 || err != nil {
+		t.Errorf("left behind: %v, %v", left, err)
 	}
 }

@@ -68,6 +68,8 @@ type Set map[string]bool
 // which names there are.
 func Choose(from []Name, names []string) (Set, error) {
 	switch {
+	case len(names) == 0:
+		return nil, fmt.Errorf("it is empty: name some of %s; or say all or none", strings.Join(namesOf(from), ", "))
 	case slices.Equal(names, []string{"none"}):
 		return Set{}, nil
 	case slices.Equal(names, []string{"all"}):
