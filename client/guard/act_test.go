@@ -19,12 +19,11 @@ var acts = map[string]func(tx guard.Tx, n int64, at func()) (string, error){
 		return fmt.Sprintf("repeat %v, %s", entry.Repeat, entry.Outcome), err
 	},
 	"once": func(tx guard.Tx, n int64, at func()) (string, error) { // with a fresh key each time
-		by, first, err := once.Take(context.Background(), tx, "x", fmt.Sprint(n))
-		if err == nil && first {
-			err = effect(tx, "x", n)
-			at()
-		}
-		return fmt.Sprintf("repeat %v, by %s", !first, by), err
+		entry, err := once.Do(context.Background(), tx, "x", fmt.Sprint(n), func() ([]byte, error) {
+			defer at()
+			return fmt.Appendf(nil, "by %d", n), effect(tx, "x", n)
+		})
+		return fmt.Sprintf("repeat %v, %s under %s", entry.Repeat, entry.Outcome, entry.Key), err
 	},
 	"transition": func(tx guard.Tx, n int64, at func()) (string, error) {
 		applied, err := orders.Apply(context.Background(), tx, "x", "new", "paid")

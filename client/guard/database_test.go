@@ -87,12 +87,19 @@ func schema(t *testing.T, dialect guard.Dialect) []string {
 		"CREATE TABLE orders (id TEXT PRIMARY KEY, state TEXT)",
 		"CREATE TABLE effects (id TEXT NOT NULL, value BIGINT NOT NULL)",
 	}
+	statements := ddl(t, dialect)
+	return append(all, append(statements, statements...)...) // they can be repeated
+}
+
+// ddl is that of all guards.
+func ddl(t *testing.T, dialect guard.Dialect) (all []string) {
+	t.Helper()
 	for _, ddl := range []func(guard.Dialect) ([]string, error){inbox.DDL, once.DDL, seq.DDL, fence.DDL} {
 		statements, err := ddl(dialect)
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, append(statements, statements...)...) // they can be repeated
+		all = append(all, statements...)
 	}
 	return all
 }

@@ -55,11 +55,19 @@ func (d Dialect) before(age time.Duration) (condition string, arg any) {
 	return "recorded_at < now() - CAST($2 AS INT8) * INTERVAL '1 microsecond'", age.Microseconds()
 }
 
-// indexKind: CockroachDB would write all new entries of an index by time into one range.
-// https://www.cockroachlabs.com/docs/v25.4/hash-sharded-indexes
-func (d Dialect) indexKind() string {
-	if d == CockroachDB {
-		return " USING HASH"
+// ageIndex has rows of keys found by their age. It is part of CREATE TABLE: on PostgreSQL a CREATE INDEX IF NOT EXISTS
+// waits for all who write to the table, and has all others wait behind it, also if the index is there.
+func (d Dialect) ageIndex() string {
+	switch d {
+	case CockroachDB:
+		// By hash, as it would write all new entries of an index by time into one range.
+		// https://www.cockroachlabs.com/docs/v25.4/hash-sharded-indexes
+		return "INDEX (name, recorded_at) USING HASH"
+	case PostgreSQL:
+		// It is deferrable so that two who enter a key in one microsecond meet at the primary key alone: a violation of that
+		// is no error, by ON CONFLICT, and of this it would be.
+		return "UNIQUE (name, recorded_at, key) DEFERRABLE"
+	default:
+		return "UNIQUE (name, recorded_at, key)"
 	}
-	return ""
 }

@@ -58,32 +58,23 @@ func Example() {
 }
 
 // The app was restarted and made a fresh key for an order that is captured. The order knows, and
-// the answer is that of the key that did it.
+// the answer is that of the key that did it, for as long as the order lives.
 func ExampleOnce() {
 	db, closeDB := exampleDB("CREATE TABLE captures (order_id TEXT)")
 	defer closeDB()
-	requests, captured := guard.Inbox{Name: "capture"}, guard.Once{Name: "capture"}
-	migrate(db, requests.DDL, captured.DDL)
+	captured := guard.Once{Name: "capture"}
+	migrate(db, captured.DDL)
 
 	capture := func(ctx context.Context, tx *sql.Tx, key, order string) (guard.Entry, error) {
-		g := guard.SQLite.Tx(tx)
-		return requests.Do(ctx, g, key, nil, func() ([]byte, error) {
-			by, first, err := captured.Take(ctx, g, order, key)
-			if err != nil {
-				return nil, err
-			}
-			if !first {
-				receipt, _, err := requests.Lookup(ctx, g, by)
-				return receipt, err
-			}
-			_, err = tx.ExecContext(ctx, "INSERT INTO captures VALUES (?)", order)
+		return captured.Do(ctx, guard.SQLite.Tx(tx), order, key, func() ([]byte, error) {
+			_, err := tx.ExecContext(ctx, "INSERT INTO captures VALUES (?)", order)
 			return []byte("receipt for " + key), err
 		})
 	}
 	for _, key := range []string{"key-1", "key-1", "key-2"} {
 		err := inTx(db, func(ctx context.Context, tx *sql.Tx) error {
 			entry, err := capture(ctx, tx, key, "order-1001")
-			fmt.Printf("%s: %s, repeat of the key: %v\n", key, entry.Outcome, entry.Repeat)
+			fmt.Printf("%s: %s, repeat: %v, done under %s\n", key, entry.Outcome, entry.Repeat, entry.Key)
 			return err
 		})
 		if err != nil {
@@ -92,9 +83,9 @@ func ExampleOnce() {
 	}
 	fmt.Println(count(db, "captures"), "capture")
 	// Output:
-	// key-1: receipt for key-1, repeat of the key: false
-	// key-1: receipt for key-1, repeat of the key: true
-	// key-2: receipt for key-1, repeat of the key: false
+	// key-1: receipt for key-1, repeat: false, done under key-1
+	// key-1: receipt for key-1, repeat: true, done under key-1
+	// key-2: receipt for key-1, repeat: true, done under key-1
 	// 1 capture
 }
 
@@ -128,6 +119,43 @@ func ExampleTransition() {
 	// 1 ships; now: false
 	// 2 does not ship: it is cancelled
 	// 3 is no order
+}
+
+// An account is suspended, then active again, and the first message is delivered once more: the account is where that message
+// began, and by the row alone it would be suspended again. An Inbox around the transition knows the message.
+func ExampleTransition_stateThatComesBack() {
+	db, closeDB := exampleDB("CREATE TABLE accounts (id TEXT PRIMARY KEY, state TEXT)", "INSERT INTO accounts VALUES ('7', 'active')")
+	defer closeDB()
+	messages := guard.Inbox{Name: "accounts"}
+	accounts := guard.Transition{Table: "accounts", ID: "id", State: "state"}
+	migrate(db, messages.DDL)
+
+	for _, message := range []struct{ id, from, to string }{
+		{"1", "active", "suspended"}, {"2", "suspended", "active"}, {"1", "active", "suspended"},
+	} {
+		err := inTx(db, func(ctx context.Context, tx *sql.Tx) error {
+			g := guard.SQLite.Tx(tx)
+			entry, err := messages.Do(ctx, g, message.id, nil, func() ([]byte, error) {
+				_, err := accounts.Apply(ctx, g, "7", message.from, message.to)
+				return []byte(message.to), err
+			})
+			fmt.Printf("message %s: %s, repeat: %v\n", message.id, entry.Outcome, entry.Repeat)
+			return err
+		})
+		if err != nil {
+			log.Fatal(err)
+		}
+	}
+	var state string
+	if err := db.QueryRowContext(context.Background(), "SELECT state FROM accounts").Scan(&state); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("the account is", state)
+	// Output:
+	// message 1: suspended, repeat: false
+	// message 2: active, repeat: false
+	// message 1: suspended, repeat: true
+	// the account is active
 }
 
 // Balances come late, twice and out of order.

@@ -11,26 +11,58 @@ import (
 )
 
 func testOnce(t *testing.T, d *database) {
-	want := func(o guard.Once, entity, key, by string, first bool) func(guard.Tx) error {
+	// the outcome has the key of who asks in it, and the answer that of the first
+	want := func(o guard.Once, entity, key, by string) func(guard.Tx) error {
 		return func(tx guard.Tx) error {
-			gotBy, gotFirst, err := o.Take(t.Context(), tx, entity, key)
-			wantEqual(t, entity+" by "+key+" is first", gotFirst, first)
-			wantEqual(t, entity+" was done by", gotBy, by)
+			ran := false
+			entry, err := o.Do(t.Context(), tx, entity, key, func() ([]byte, error) {
+				ran = true
+				return []byte("\x00\xff receipt for " + key), effect(tx, o.Name+entity, 1)
+			})
+			wantEqual(t, entity+" by "+key+" is a repeat", entry.Repeat, !ran)
+			wantEqual(t, entity+" was done by", entry.Key, by)
+			wantEqual(t, entity+" outcome", string(entry.Outcome), "\x00\xff receipt for "+by)
 			return err
 		}
 	}
-	d.undone(t, want(once, "order-1", "key-0", "key-0", true))
-	d.do(t, want(once, "order-1", "key-1", "key-1", true))
-	d.do(t, want(once, "order-1", "key-2", "key-1", false)) // the app was restarted, and made a fresh key
-	d.do(t, want(once, "order-1", "key-1", "key-1", false))
-	d.do(t, want(guard.Once{Name: "refund"}, "order-1", "key-3", "key-3", true))
-	d.do(t, want(guard.Once{Name: "refund"}, "order-1", "key-4", "key-3", false))
-	d.do(t, want(once, "order-1", "key-4", "key-1", false))
-	d.do(t, want(once, "order-2", "key-1", "key-1", true))
+	d.undone(t, want(once, "order-1", "key-0", "key-0"))
+	d.do(t, want(once, "order-1", "key-1", "key-1"))
+	wantEqual(t, "effects, of the first", d.effects(t, "captureorder-1"), 1)
+	d.do(t, want(once, "order-1", "key-2", "key-1")) // the app was restarted, and made a fresh key
+	d.do(t, want(once, "order-1", "key-1", "key-1"))
+	refund := guard.Once{Name: "refund"}
+	d.do(t, want(refund, "order-1", "key-3", "key-3"))
+	d.do(t, want(refund, "order-1", "key-4", "key-3"))
+	d.do(t, want(once, "order-1", "key-4", "key-1"))
+	d.do(t, want(once, "order-2", "key-1", "key-1"))
+	for _, id := range []string{"captureorder-1", "refundorder-1", "captureorder-2"} {
+		wantEqual(t, id, d.effects(t, id), 1)
+	}
 	d.do(t, func(tx guard.Tx) error {
 		for _, bad := range [][2]string{{"", "k"}, {"order-3", ""}, {"\xff", "k"}, {"order-3", "\x00"}} {
-			_, _, err := once.Take(t.Context(), tx, bad[0], bad[1])
+			_, err := once.Do(t.Context(), tx, bad[0], bad[1], func() ([]byte, error) { return nil, effect(tx, "bad", 1) })
 			wantIs(t, "input", err, guard.ErrInvalid)
+		}
+		return nil
+	})
+	wantEqual(t, "effects of what is invalid", d.effects(t, "bad"), 0)
+}
+
+// Nobody but the row of the entity keeps what came of it, so its answer is there for as long as it is.
+func testOnceWithoutOutcome(t *testing.T, d *database) {
+	failed := errors.New("the ledger is closed")
+	do := func(tx guard.Tx, entity string, outcome []byte, err error) (guard.Entry, error) {
+		return once.Do(t.Context(), tx, entity, "key-1", func() ([]byte, error) { return outcome, err })
+	}
+	d.do(t, func(tx guard.Tx) error {
+		_, err := do(tx, "failed", nil, failed)
+		wantEqual(t, "the effect's error as it is", err, failed)
+		_, err = do(tx, "failed", nil, nil)
+		wantIs(t, "after a failure that was committed", err, guard.ErrNoOutcome)
+		for _, repeat := range []bool{false, true} {
+			entry, err := do(tx, "empty", nil, nil)
+			wantEqual(t, "an empty outcome is one", entry.Repeat, repeat)
+			wantEqual(t, "error", err, nil)
 		}
 		return nil
 	})
@@ -118,6 +150,60 @@ func testTransitionNames(t *testing.T, d *database) {
 		wantEqual(t, "applied", applied, true)
 		return err
 	})
+}
+
+// A state that comes back: the first step is delivered again when the row is, by the next one, where it began. The row alone
+// cannot tell, so it is taken again; with the message's key in an Inbox around it, it is a repeat. So is one that
+// comes after the next step, which by itself is a conflict.
+func testTransitionComesBack(t *testing.T, d *database) {
+	bare := func(tx guard.Tx, _, from, to string) (string, error) {
+		applied, err := orders.Apply(t.Context(), tx, "1", from, to)
+		if errors.Is(err, guard.ErrConflict) {
+			return "conflict", nil
+		}
+		return fmt.Sprintf("applied %v", applied), err
+	}
+	entered := func(tx guard.Tx, message, from, to string) (answer string, err error) {
+		entry, err := inbox.Do(t.Context(), tx, message, nil, func() ([]byte, error) {
+			answer, err := bare(tx, message, from, to)
+			return []byte(answer), err
+		})
+		return fmt.Sprintf("%s, repeat %v", entry.Outcome, entry.Repeat), err
+	}
+	for _, c := range []struct {
+		step              func(tx guard.Tx, message, from, to string) (string, error)
+		first, back, late string
+		state             string
+	}{
+		{bare, "applied true", "applied true", "conflict", "closed"},
+		{entered, "applied true, repeat false", "applied true, repeat true", "applied true, repeat true", "closed"},
+	} {
+		d.clear(t)
+		d.do(t, func(tx guard.Tx) error { return run(tx, "INSERT INTO orders VALUES ('1', 'active')") })
+		step := func(message, from, to, want string) {
+			t.Helper()
+			d.do(t, func(tx guard.Tx) error {
+				got, err := c.step(tx, message, from, to)
+				wantEqual(t, message+" "+from+" to "+to, got, want)
+				return err
+			})
+		}
+		state := func() (s string) {
+			d.do(t, func(tx guard.Tx) error {
+				_, err := tx.QueryRow(t.Context(), "SELECT state FROM orders", nil, &s)
+				return err
+			})
+			return s
+		}
+		bareAgain := c.back == "applied true"
+		step("1", "active", "suspended", c.first)
+		step("2", "suspended", "active", c.first)
+		step("1", "active", "suspended", c.back)
+		wantEqual(t, "after a late repeat", state(), map[bool]string{true: "suspended", false: "active"}[bareAgain])
+		step("3", state(), "closed", c.first)
+		step("1", "active", "suspended", c.late)
+		wantEqual(t, "in the end", state(), c.state)
+	}
 }
 
 func testTransitionOfManyRows(t *testing.T, d *database) {
@@ -280,4 +366,35 @@ func testFence(t *testing.T, d *database) {
 	wantIs(t, "no fence", check(fence, "r", 0), guard.ErrInvalid)
 	wantIs(t, "no resource", check(fence, "", 1), guard.ErrInvalid)
 	wantEqual(t, "transactions that went on", d.effects(t, "after"), 9)
+}
+
+// A number's age is that of the last one that was applied, not of the row.
+func testRecordedAt(t *testing.T, d *database) {
+	for table, raise := range map[string]func(tx guard.Tx, number int64) error{
+		"idemd_sequence": func(tx guard.Tx, number int64) error {
+			_, _, err := seq.Advance(t.Context(), tx, "x", number)
+			return err
+		},
+		"idemd_fence": func(tx guard.Tx, number int64) error {
+			if err := fence.Check(t.Context(), tx, "x", number); !errors.Is(err, guard.ErrStaleFence) {
+				return err
+			}
+			return nil
+		},
+	} {
+		aged := func() (n int) {
+			d.do(t, func(tx guard.Tx) error {
+				_, err := tx.QueryRow(t.Context(), "SELECT count(*) FROM "+table+" WHERE recorded_at < '2020-01-03'", nil, &n)
+				return err
+			})
+			return n
+		}
+		d.do(t, func(tx guard.Tx) error {
+			return errors.Join(raise(tx, 5), run(tx, "UPDATE "+table+" SET recorded_at = '2020-01-02'"))
+		})
+		d.do(t, func(tx guard.Tx) error { return raise(tx, 4) })
+		wantEqual(t, table+": old after a lower number", aged(), 1)
+		d.do(t, func(tx guard.Tx) error { return raise(tx, 6) })
+		wantEqual(t, table+": old after a higher number", aged(), 0)
+	}
 }

@@ -23,12 +23,17 @@ func TestAnswers(t *testing.T) {
 			"InboxLookup":          testInboxLookup,
 			"Forget":               testForget,
 			"Tables":               testTables,
+			"ForgetOldestFirst":    testForgetOldestFirst,
+			"OutcomeNotRecorded":   testOutcomeNotRecorded,
 			"Once":                 testOnce,
+			"OnceWithoutOutcome":   testOnceWithoutOutcome,
 			"Transition":           testTransition,
+			"TransitionComesBack":  testTransitionComesBack,
 			"TransitionNames":      testTransitionNames,
 			"TransitionOfManyRows": testTransitionOfManyRows,
 			"Sequence":             testSequence,
 			"Fence":                testFence,
+			"RecordedAt":           testRecordedAt,
 		} {
 			d.clear(t)
 			t.Run(name, func(t *testing.T) { test(t, d) })
@@ -227,6 +232,49 @@ func testForget(t *testing.T, d *database) {
 	})
 }
 
+// A batch is of the oldest, so that what is left is never older than what went.
+func testForgetOldestFirst(t *testing.T, d *database) {
+	d.do(t, func(tx guard.Tx) error {
+		for _, key := range []string{"a", "b", "c"} {
+			if _, err := enter(tx, inbox, key, nil, nil); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for key, by := range map[string]string{"'a'": "2 hours", "'b'": "4 hours", "'c'": "3 hours"} {
+		d.age(t, "idemd_inbox", key, by)
+	}
+	for _, want := range []string{"b", "c", "a"} {
+		d.do(t, func(tx guard.Tx) error {
+			deleted, err := inbox.Forget(t.Context(), tx, time.Hour, 1)
+			wantEqual(t, "deleted", deleted, 1)
+			_, found, err2 := inbox.Lookup(t.Context(), tx, want)
+			wantEqual(t, want+" is left", found, false)
+			return errors.Join(err, err2)
+		})
+	}
+}
+
+// An effect that deletes its own row, as a job that cleans up may, leaves nothing for its outcome to be recorded in.
+func testOutcomeNotRecorded(t *testing.T, d *database) {
+	for name, do := range map[string]func(tx guard.Tx, effect func() ([]byte, error)) (guard.Entry, error){
+		"inbox": func(tx guard.Tx, effect func() ([]byte, error)) (guard.Entry, error) {
+			return inbox.Do(t.Context(), tx, "k", nil, effect)
+		},
+		"once": func(tx guard.Tx, effect func() ([]byte, error)) (guard.Entry, error) {
+			return once.Do(t.Context(), tx, "k", "key", effect)
+		},
+	} {
+		err := d.tryTx(d.levels[0], func(tx guard.Tx) error {
+			entry, err := do(tx, func() ([]byte, error) { return []byte("done"), run(tx, "DELETE FROM idemd_"+name) })
+			wantEqual(t, name+": an outcome", entry.Outcome == nil, true)
+			return err
+		})
+		wantIs(t, name, err, guard.ErrChanged)
+	}
+}
+
 // badNames are none that a database takes.
 var badNames = []string{"a\x00", "\xff", strings.Repeat("a", 256)}
 
@@ -242,22 +290,58 @@ func (d *database) age(t *testing.T, table, keys, by string) {
 	})
 }
 
-// A key that is forgotten between its conflict and the look at it is no repeat: run again.
-func TestInboxForgottenMeanwhile(t *testing.T) {
+// What is deleted between its conflict and the look at it is no repeat: run again.
+func TestDeletedMeanwhile(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t, overPGX)
-	d.do(t, func(tx guard.Tx) error {
-		_, err := enter(tx, inbox, "k", nil, nil)
-		return err
+	for name, ask := range map[string]func(tx guard.Tx) error{
+		"inbox": func(tx guard.Tx) error { _, err := enter(tx, inbox, "k", nil, nil); return err },
+		"once":  func(tx guard.Tx) error { _, err := acts["once"](tx, 1, func() {}); return err },
+	} {
+		d.do(t, ask)
+		err := d.tryTx(sql.LevelReadCommitted, func(tx guard.Tx) error {
+			return ask(between{tx, func() {
+				d.do(t, func(tx guard.Tx) error { return run(tx, "DELETE FROM idemd_"+name) })
+			}})
+		})
+		wantIs(t, name+" deleted meanwhile", err, guard.ErrChanged)
+	}
+	wantEqual(t, "effects", d.effects(t, "k")+d.effects(t, "x"), 2)
+}
+
+// A number's row is locked by then, so only its own transaction can delete it.
+func TestNumberDeletedMeanwhile(t *testing.T) {
+	t.Parallel()
+	overAll(t, func(t *testing.T, d *database) {
+		for name, ask := range map[string]func(tx guard.Tx, number int64) error{
+			"sequence": func(tx guard.Tx, number int64) error {
+				_, _, err := seq.Advance(t.Context(), tx, "x", number)
+				return err
+			},
+			"fence": func(tx guard.Tx, number int64) error { return fence.Check(t.Context(), tx, "x", number) },
+		} {
+			d.do(t, func(tx guard.Tx) error { return ask(tx, 2) })
+			err := d.tryTx(d.levels[0], func(tx guard.Tx) error {
+				return ask(between{tx, func() { wantEqual(t, "delete", run(tx, "DELETE FROM idemd_"+name), nil) }}, 1)
+			})
+			wantIs(t, name+" deleted meanwhile", err, guard.ErrChanged)
+		}
 	})
+}
+
+// A row that comes, between two statements, to where it is to start from is taken on all the same.
+func TestTransitionLooksTwice(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t, overPGX)
+	d.do(t, func(tx guard.Tx) error { return run(tx, "INSERT INTO orders VALUES ('x', 'draft')") })
 	err := d.tryTx(sql.LevelReadCommitted, func(tx guard.Tx) error {
-		_, err := enter(between{tx, func() {
-			d.do(t, func(tx guard.Tx) error { return run(tx, "DELETE FROM idemd_inbox") })
-		}}, inbox, "k", nil, nil)
+		applied, err := orders.Apply(t.Context(), between{tx, func() {
+			d.do(t, func(tx guard.Tx) error { return run(tx, "UPDATE orders SET state = 'new'") })
+		}}, "x", "new", "paid")
+		wantEqual(t, "applied", applied, true)
 		return err
 	})
-	wantIs(t, "forgotten meanwhile", err, guard.ErrChanged)
-	wantEqual(t, "effects", d.effects(t, "k"), 1)
+	wantEqual(t, "error", err, nil)
 }
 
 // between does something before each query.

@@ -60,8 +60,8 @@ func (o operation) ask(tx guard.Tx) string {
 		_, err := inbox.Do(ctx, tx, o.thing, []byte(o.text), func() ([]byte, error) { return nil, errEffect })
 		return fmt.Sprintln(err)
 	case "once":
-		by, first, err := once.Take(ctx, tx, o.thing, o.text)
-		return fmt.Sprintln(by, first, err)
+		entry, err := once.Do(ctx, tx, o.thing, o.text, func() ([]byte, error) { return []byte(o.text + o.other), effect(tx, o.thing, 0) })
+		return fmt.Sprintln(entry.Repeat, entry.Key, string(entry.Outcome), err)
 	case "transition":
 		applied, err := orders.Apply(ctx, tx, o.thing, o.text, o.other)
 		return fmt.Sprintln(applied, err)
@@ -80,11 +80,13 @@ func (o operation) expect(m model) string {
 	case "inbox", "failing inbox":
 		return o.expectInbox(m)
 	case "once":
-		by, taken := m.takers[o.thing]
-		if !taken {
-			by, m.takers[o.thing] = o.text, o.text
+		taken, repeat := m.takers[o.thing]
+		if !repeat {
+			taken = o.text + " " + o.text + o.other
+			m.takers[o.thing] = taken
+			m.effects[o.thing]++
 		}
-		return fmt.Sprintln(by, !taken, nil)
+		return fmt.Sprintln(repeat, taken, nil)
 	case "transition":
 		return o.expectTransition(m)
 	case "sequence":

@@ -12,43 +12,46 @@ type Once struct {
 	Name string
 }
 
-func (o Once) table() table { return table{o.Table, "idemd_once", o.Name} }
+func (o Once) entries() entries {
+	return entries{table{o.Table, "idemd_once", o.Name}, "entity", "key"}
+}
 
-// DDL returns the statements that make the table, for your migrations; they can be repeated.
-// The error is [ErrInvalid], for a bad name.
+// DDL returns the statements that make the table, for your migrations; see [Inbox.DDL].
 //
 // There is no Forget: a row that is gone lets it be done again. It goes with its entity:
 // DELETE … WHERE name = 'capture' AND entity = 'order-1001'.
 func (o Once) DDL(d Dialect) ([]string, error) {
-	create, err := o.table().ddl(d, "entity", "key TEXT NOT NULL")
+	create, err := o.entries().ddl(d, "entity", "key TEXT NOT NULL,\n  outcome "+d.bytes())
 	return []string{create}, err
 }
 
-// Take is asked before the effect, in its transaction. first says that you act. Otherwise it was done
-// already, and by is the key that did it, which is yours if this is a repeat: what came of it is found under that
-// key ([Inbox.Lookup]). While another transaction has taken the entity, Take waits for its end.
+// Do runs effect if it was not yet done to the entity, and has the entity's row, with the key and the outcome, commit with
+// what effect writes in tx. Otherwise it returns the outcome of the first and the key that it had, which is yours if
+// this is a repeat; effect does not run. While another transaction does it to the entity, Do waits for its end.
 //
-// entity is whom it is done to, and key who asks; each has 1 to 255 bytes of UTF-8.
-func (o Once) Take(ctx context.Context, tx Tx, entity, key string) (by string, first bool, err error) {
-	t, err := o.table().check("entity", entity)
-	if err != nil {
-		return "", false, err
-	}
+// entity is whom it is done to, and key who asks; each has 1 to 255 bytes of UTF-8. The entity of a
+// tenant must have the tenant's name in it: the guard knows of no tenants. What is asked for is not compared, as it is with
+// an Inbox: who asks with another amount is given the first one's outcome.
+//
+// An error of effect is returned as it is, and you roll back: then it is as new as before. Committed all the same, it is
+// [ErrNoOutcome] for all who come. outcome may be empty; keep it small, as it is kept for as long as the row.
+func (o Once) Do(ctx context.Context, tx Tx, entity, key string, effect func() (outcome []byte, err error)) (Entry, error) {
 	if err := checkText("key", key); err != nil {
-		return "", false, err
+		return Entry{}, err
 	}
-	taken, err := tx.Exec(ctx, tx.Dialect().statement(
-		"INSERT INTO %s (name, entity, key) VALUES ($1, $2, $3) ON CONFLICT (name, entity) DO NOTHING", t), o.Name, entity, key)
-	if err != nil {
-		return "", false, err
+	outcome, first, err := o.entries().do(ctx, tx, entity, key, effect)
+	switch {
+	case err != nil:
+		return Entry{}, err
+	case first:
+		return Entry{Key: key, Outcome: outcome}, nil
 	}
-	if taken == 1 {
-		return key, true, nil
+	row, err := look[string](ctx, tx, o.entries(), entity)
+	switch {
+	case err != nil:
+		return Entry{}, err
+	case !row.found:
+		return Entry{}, ErrChanged // deleted just now
 	}
-	found, err := tx.QueryRow(ctx, tx.Dialect().statement("SELECT key FROM %s WHERE name = $1 AND entity = $2", t),
-		[]any{o.Name, entity}, &by)
-	if err == nil && !found {
-		err = ErrChanged // deleted just now
-	}
-	return by, false, err
+	return row.repeat(row.with)
 }

@@ -66,41 +66,24 @@ func (t table) plain() string {
 	return t.given
 }
 
-// longestTable leaves room for the name of an index in PostgreSQL's 63 bytes.
+// longestTable leaves room for the names that PostgreSQL, in 63 bytes, derives from it.
 const longestTable = 50
 
-// ddl is the statement for a table with a row for each name and what, and more columns.
-func (t table) ddl(d Dialect, what, columns string) (string, error) {
+// ddl is the statement for a table with a row for each name and what, more columns, and more indexes.
+func (t table) ddl(d Dialect, what, columns string, indexes ...string) (string, error) {
 	quoted, err := t.quoted()
 	if err != nil {
 		return "", err
 	}
-	if len(t.last()) > longestTable {
-		return "", invalid("table name %q has %d bytes: %d at most", t.last(), len(t.last()), longestTable)
+	if last := t.plain()[strings.LastIndexByte(t.plain(), '.')+1:]; len(last) > longestTable {
+		return "", invalid("table name %q has %d bytes: %d at most", last, len(last), longestTable)
 	}
+	indexes = append([]string{"PRIMARY KEY (name, " + what + ")"}, indexes...)
 	return fmt.Sprintf(`CREATE TABLE IF NOT EXISTS %s (
   name TEXT NOT NULL,
   %s TEXT NOT NULL,
   %s,
   %s,
-  PRIMARY KEY (name, %[2]s)
-)`, quoted, what, columns, d.recordedAt()), nil
+  %s
+)`, quoted, what, columns, d.recordedAt(), strings.Join(indexes, ",\n  ")), nil
 }
-
-// index is the statement for an index of the table. It is in the table's schema, which SQLite wants to be told of the
-// index, and the others of the table.
-func (t table) index(d Dialect, suffix, columns string) (string, error) {
-	name, on := t.last()+suffix, t.plain()
-	if d == SQLite {
-		name, on = t.plain()+suffix, t.last()
-	}
-	name, err := quote(name)
-	if err != nil {
-		return "", err
-	}
-	on, err = quote(on)
-	return fmt.Sprintf("CREATE INDEX IF NOT EXISTS %s ON %s %s%s", name, on, columns, d.indexKind()), err
-}
-
-// last is the name without its schema.
-func (t table) last() string { return t.plain()[strings.LastIndexByte(t.plain(), '.')+1:] }

@@ -6,7 +6,8 @@ import (
 	"fmt"
 )
 
-// Transition takes a row of your own table from one state to the next.
+// Transition takes a row of your own table from one state to the next, as long as no state comes back; else it needs an
+// [Inbox] around it, see Apply.
 type Transition struct {
 	// Table is yours. It may have a schema: "shop.orders".
 	Table string
@@ -33,6 +34,10 @@ func (e *Conflict) Unwrap() error { return ErrConflict }
 // stays true until the transaction ends; who brought it there, it does not know. A row that is
 // elsewhere is a [*Conflict], and one that is not there [ErrAbsent]. While another transaction changes
 // the row, Apply waits for its end.
+//
+// It knows where the row is, and not what has been asked before. A repeat that comes after the next step is a Conflict, and
+// one that comes when the row is back where it begins, as an account that was suspended and is active again, is applied a
+// second time. Where either can be, call Apply in an [Inbox]'s Do.
 //
 // Whether two states are one is the database's to say: in a column of numbers "2" is "2.00". In SQLite the column
 // must have a type, or hold texts.
@@ -109,7 +114,7 @@ func (t Transition) statements(d Dialect) (transitionStatements, error) {
 		}
 		names[i] = quoted
 	}
-	lock := " FOR UPDATE"
+	lock := " FOR NO KEY UPDATE" // as the update's: rows that refer to this one may be written meanwhile
 	if d == SQLite {
 		lock = "" // the update has locked the database, whether it found the row or not
 	}

@@ -16,7 +16,7 @@
 //
 // # Tour
 //
-//   - pay.go: the payment, its guards and the event about it, in one transaction.
+//   - pay.go: the payment, its guard and the event about it, in one transaction.
 //   - outbox.go: the event on its way into the table, and from there to the queue, under the id that was stored.
 //   - queue.go: the stream of events.
 //   - worker.go: from the queue to the consumer of package client, which carries each event out once.

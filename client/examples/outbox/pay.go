@@ -11,11 +11,8 @@ import (
 	"github.com/idemd/idemd/store"
 )
 
-// A request is carried out once; and an order is paid once, whatever keys it is asked for under.
-var (
-	requests = guard.Inbox{Name: "pay"}
-	paid     = guard.Once{Name: "pay"}
-)
+// paid has an order paid once, whatever keys it is asked for under.
+var paid = guard.Once{Name: "pay"}
 
 // payment is a row, and the body of the event about it.
 type payment struct {
@@ -26,14 +23,11 @@ type payment struct {
 // migrate makes the tables. In earnest these statements are among your migrations.
 func migrate(ctx context.Context, db *sql.DB) error {
 	statements := []string{"CREATE TABLE IF NOT EXISTS payments (order_id TEXT NOT NULL, cents BIGINT NOT NULL)", outboxTable}
-	for _, ddl := range []func(guard.Dialect) ([]string, error){requests.DDL, paid.DDL} {
-		more, err := ddl(guard.PostgreSQL)
-		if err != nil {
-			return err
-		}
-		statements = append(statements, more...)
+	guards, err := paid.DDL(guard.PostgreSQL)
+	if err != nil {
+		return err
 	}
-	for _, statement := range statements {
+	for _, statement := range append(statements, guards...) {
 		if _, err := db.ExecContext(ctx, statement); err != nil {
 			return err
 		}
@@ -49,7 +43,7 @@ func request(ctx context.Context, s store.Store, db *sql.DB, order, key string) 
 	return result.Value, err
 }
 
-// pay commits the payment, its guards and the event about it, or none of them. It may run again after an attempt that
+// pay commits the payment, its guard and the event about it, or none of them. It may run again after an attempt that
 // died at any point.
 func pay(ctx context.Context, db *sql.DB, a *client.Attempt, p payment) (receipt string, err error) {
 	tx, err := db.BeginTx(ctx, nil)
@@ -57,16 +51,7 @@ func pay(ctx context.Context, db *sql.DB, a *client.Attempt, p payment) (receipt
 		return "", err
 	}
 	defer tx.Rollback()
-	g, key := guard.PostgreSQL.Tx(tx), a.DownstreamKey("pay")
-	entry, err := requests.Do(ctx, g, key, nil, func() ([]byte, error) {
-		by, first, err := paid.Take(ctx, g, p.Order, key)
-		if err != nil {
-			return nil, err
-		}
-		if !first {
-			receipt, _, err := requests.Lookup(ctx, g, by)
-			return receipt, err
-		}
+	entry, err := paid.Do(ctx, guard.PostgreSQL.Tx(tx), p.Order, a.DownstreamKey("pay"), func() ([]byte, error) {
 		return insert(ctx, tx, a, p)
 	})
 	if err != nil {

@@ -87,17 +87,20 @@ func (s *service) pay(r *http.Request) (payment string, err error) {
 
 // enter writes the payment and the message, unless the order has its payment.
 func (s *service) enter(ctx context.Context, tx guard.Tx, id string) (payment string, err error) {
-	if s.guards[guardBusiness] {
-		_, first, err := paidOnce.Take(ctx, tx, s.order, id)
-		if err != nil {
-			return "", err
-		}
-		if !first {
-			s.guarded(guardBusiness, "the order had its payment, whatever the key")
-			_, err := query(ctx, tx, "SELECT id FROM payments WHERE order_id = $1", []any{s.order}, &payment)
-			return payment, err
-		}
+	if !s.guards[guardBusiness] {
+		return s.insert(ctx, tx)
 	}
+	entry, err := paidOnce.Do(ctx, tx, s.order, id, func() ([]byte, error) {
+		payment, err := s.insert(ctx, tx)
+		return []byte(payment), err
+	})
+	if entry.Repeat {
+		s.guarded(guardBusiness, "the order had its payment, whatever the key")
+	}
+	return string(entry.Outcome), err
+}
+
+func (s *service) insert(ctx context.Context, tx guard.Tx) (payment string, err error) {
 	s.payments++
 	payment = fmt.Sprintf("%s/payment-%d", s.order, s.payments)
 	if err := exec(ctx, tx, "INSERT INTO payments (id, order_id, state) VALUES ($1, $2, 'requested')", payment, s.order); err != nil {

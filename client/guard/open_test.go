@@ -1,0 +1,126 @@
+package guard_test
+
+import (
+	"database/sql"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/idemd/idemd/client/guard"
+)
+
+// A program that starts repeats the DDL while another one carries a key out: it waits for nobody, and nobody waits
+// for it, though it is not committed. (SQLite has one writer, whoever that is.)
+func TestDDLWhileInUse(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{overSQL, overPGX, overCRDB} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			d := newDatabase(t, kind)
+			begin := func() transaction {
+				tx, err := d.begin(t.Context(), d.levels[0])
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := run(tx, "SET LOCAL lock_timeout = '5s'"); err != nil { // in which a test that fails ends
+					t.Fatal(err)
+				}
+				return tx
+			}
+			one := begin()
+			if _, err := enter(one, inbox, "one", nil, nil); err != nil {
+				t.Fatal(err)
+			}
+			migration := begin()
+			for _, statement := range ddl(t, d.dialect) {
+				if err := run(migration, statement); err != nil {
+					t.Fatal(err)
+				}
+			}
+			two := begin()
+			_, err := enter(two, inbox, "two", nil, nil)
+			for name, err := range map[string]error{"two": err, "two's commit": two.commit(), "one's": one.commit(), "the migration's": migration.commit()} {
+				wantEqual(t, name, err, nil)
+			}
+		})
+	}
+}
+
+// A process that is paused inside its transaction, or a machine that is lost, is cut off by the database, which is
+// told to: the next attempt goes on, and what the first did is gone with its transaction, also if it wakes up.
+func TestPausedInTransaction(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{overSQL, overPGX, overCRDB} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			d := newDatabase(t, kind)
+			impatient, closeIt, err := open(kind, withSetting(d.dsn, "idle_in_transaction_session_timeout=100ms"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer closeIt()
+			for name, act := range acts {
+				d.clear(t)
+				d.do(t, newOrder)
+				paused, err := impatient.begin(t.Context(), sql.LevelReadCommitted)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := act(paused, 1, func() {}); err != nil {
+					t.Fatal(err)
+				}
+				var answer string
+				d.do(t, func(tx guard.Tx) (err error) {
+					answer, err = act(tx, 2, func() {})
+					return err
+				})
+				wantEqual(t, name+": "+answer, strings.HasPrefix(answer, "repeat false"), true)
+				if err := effect(paused, "x", 1); err == nil {
+					t.Errorf("%s: the paused one goes on", name)
+				}
+				if err := paused.commit(); err == nil {
+					t.Errorf("%s: the paused one commits", name)
+				}
+				wantEqual(t, name+": effects", d.effects(t, "x"), 1)
+				wantEqual(t, name+": the effect is of attempt", d.value(t, "x"), 2)
+			}
+		})
+	}
+}
+
+func withSetting(dsn, setting string) string {
+	if strings.Contains(dsn, "?") {
+		return dsn + "&" + setting
+	}
+	return dsn + "?" + setting
+}
+
+// Two repeats, each of which has written a row that refers to the order, do not wait for each other: neither is to
+// change what the other refers to.
+func TestTransitionOfReferredRow(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{overSQL, overPGX} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			d := newDatabase(t, kind)
+			d.do(t, func(tx guard.Tx) error {
+				return errors.Join(run(tx, "CREATE TABLE items (order_id TEXT REFERENCES orders)"), run(tx, "INSERT INTO orders VALUES ('x', 'paid')"))
+			})
+			both := []transaction{}
+			for range 2 {
+				tx, err := d.begin(t.Context(), d.levels[0])
+				if err != nil {
+					t.Fatal(err)
+				}
+				wantEqual(t, "an item", errors.Join(run(tx, "SET LOCAL lock_timeout = '5s'"), run(tx, "INSERT INTO items VALUES ('x')")), nil)
+				both = append(both, tx)
+			}
+			applied, err := orders.Apply(t.Context(), both[0], "x", "new", "paid")
+			wantEqual(t, "applied", applied, false)
+			wantEqual(t, "error", err, nil)
+			for _, tx := range both {
+				wantEqual(t, "commit", tx.commit(), nil)
+			}
+		})
+	}
+}
