@@ -1,13 +1,27 @@
 package guard_test
 
 import (
-	"database/sql"
+	"context"
 	"errors"
 	"strings"
 	"testing"
 
 	"github.com/idemd/idemd/client/guard"
 )
+
+// beginOpen begins a transaction that waits for no lock for long, and is rolled back in the end, so that a test that fails ends.
+func (d *database) beginOpen(t *testing.T) transaction {
+	t.Helper()
+	tx, err := d.begin(context.Background(), d.levels[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.rollback() })
+	if err := run(tx, "SET LOCAL lock_timeout = '5s'"); err != nil {
+		t.Fatal(err)
+	}
+	return tx
+}
 
 // A program that starts repeats the DDL while another one carries a key out: it waits for nobody, and nobody waits
 // for it, though it is not committed. (SQLite has one writer, whoever that is.)
@@ -17,27 +31,17 @@ func TestDDLWhileInUse(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			d := newDatabase(t, kind)
-			begin := func() transaction {
-				tx, err := d.begin(t.Context(), d.levels[0])
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := run(tx, "SET LOCAL lock_timeout = '5s'"); err != nil { // in which a test that fails ends
-					t.Fatal(err)
-				}
-				return tx
-			}
-			one := begin()
+			one := d.beginOpen(t)
 			if _, err := enter(one, inbox, "one", nil, nil); err != nil {
 				t.Fatal(err)
 			}
-			migration := begin()
+			migration := d.beginOpen(t)
 			for _, statement := range ddl(t, d.dialect) {
 				if err := run(migration, statement); err != nil {
 					t.Fatal(err)
 				}
 			}
-			two := begin()
+			two := d.beginOpen(t)
 			_, err := enter(two, inbox, "two", nil, nil)
 			for name, err := range map[string]error{"two": err, "two's commit": two.commit(), "one's": one.commit(), "the migration's": migration.commit()} {
 				wantEqual(t, name, err, nil)
@@ -58,19 +62,19 @@ func TestPausedInTransaction(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer closeIt()
+			t.Cleanup(closeIt)
 			for name, act := range acts {
 				d.clear(t)
 				d.do(t, newOrder)
-				paused, err := impatient.begin(t.Context(), sql.LevelReadCommitted)
-				if err != nil {
-					t.Fatal(err)
-				}
+				paused := impatient.beginOpen(t)
 				if _, err := act(paused, 1, func() {}); err != nil {
 					t.Fatal(err)
 				}
 				var answer string
 				d.do(t, func(tx guard.Tx) (err error) {
+					if err := run(tx, "SET LOCAL lock_timeout = '30s'"); err != nil {
+						return err
+					}
 					answer, err = act(tx, 2, func() {})
 					return err
 				})
@@ -106,14 +110,9 @@ func TestTransitionOfReferredRow(t *testing.T) {
 			d.do(t, func(tx guard.Tx) error {
 				return errors.Join(run(tx, "CREATE TABLE items (order_id TEXT REFERENCES orders)"), run(tx, "INSERT INTO orders VALUES ('x', 'paid')"))
 			})
-			both := []transaction{}
-			for range 2 {
-				tx, err := d.begin(t.Context(), d.levels[0])
-				if err != nil {
-					t.Fatal(err)
-				}
-				wantEqual(t, "an item", errors.Join(run(tx, "SET LOCAL lock_timeout = '5s'"), run(tx, "INSERT INTO items VALUES ('x')")), nil)
-				both = append(both, tx)
+			both := []transaction{d.beginOpen(t), d.beginOpen(t)}
+			for _, tx := range both {
+				wantEqual(t, "an item", run(tx, "INSERT INTO items VALUES ('x')"), nil)
 			}
 			applied, err := orders.Apply(t.Context(), both[0], "x", "new", "paid")
 			wantEqual(t, "applied", applied, false)

@@ -5,7 +5,7 @@
 //	go run ./cmd/idemd serve
 //	idemd namespace create shop --retention 7d
 //	cd client/examples/outbox
-//	export DATABASE_URL=postgres://localhost/shop
+//	export DATABASE_URL='postgres://localhost/shop?idle_in_transaction_session_timeout=60s' # longer than the relay may wait for its broker
 //	go run . migrate
 //	go run . relay &                   # as many as you like: one works, the others wait
 //	go run . work &                    # as many as you like
