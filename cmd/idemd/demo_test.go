@@ -33,7 +33,7 @@ guarded:
 		t.Errorf("without flags\n%s\nwith all\n%s", first, second)
 	}
 	help := run(t, "demo", "--help").ok(t)
-	for _, part := range []string{"    worker        dies after the charge", "    provider-key  client.Do around the charge", "all or none (all)"} {
+	for _, part := range []string{"    worker        dies after the charge", "    provider-key  a key for the provider", "all or none (all)"} {
 		if !strings.Contains(help, part) {
 			t.Errorf("the help does not say %q:\n%s", part, help)
 		}

@@ -86,7 +86,11 @@ var cases = []struct {
 	{"worker", "service,business,outbox,inbox,webhook", 1, 2, 2, "no other guard reaches as far as the provider"},
 
 	{"provider", "inbox", 1, 2, 2, "no row was committed for a reply that was lost"},
-	{"provider", "provider-key", 1, 1, 1, "past its retention it is looked up, and nothing is sent blind"},
+	{"provider", "provider-key", 1, 2, 2, "past its retention the provider has forgotten the key"},
+	{"provider", "look-up", 1, 2, 2, "without a key there is nothing to look up by"},
+	{"provider", "provider-key,look-up", 1, 1, 1, "past its retention it is looked up, and nothing is sent blind"},
+	{"provider,worker", "provider-key", 1, 2, 2, "the key is forgotten once, and then known again"},
+	{"provider", "service,business,outbox,inbox,provider-key,webhook", 1, 2, 2, "nobody else knows what the provider forgot"},
 
 	{"webhook", "none", 1, 1, 2, "the event comes again"},
 	{"webhook", "webhook", 1, 1, 1, "its id is known"},
@@ -105,8 +109,9 @@ var cases = []struct {
 	{"all", "service", 2, 6, 8, "a payment for each key"},
 	{"all", "business", 1, 5, 7, "a payment for the order"},
 	{"all", "kept-key,never-resend", 4, 8, 10, "who asks cannot guard"},
-	{"all", "kept-key,service,outbox,inbox,provider-key", 1, 1, 3, "one charge, and its event three times"},
-	{"all", "business,outbox,provider-key,webhook", 1, 1, 1, "one guard for each effect is enough"},
+	{"all", "kept-key,service,outbox,inbox,provider-key,look-up", 1, 1, 3, "one charge, and its event three times"},
+	{"all", "business,outbox,provider-key,look-up,webhook", 1, 1, 1, "one guard for each effect is enough"},
+	{"all", "business,outbox,provider-key,webhook", 1, 2, 2, "a key is none once it is forgotten"},
 	{"all", "all", 1, 1, 1, "all breaks, no effect twice"},
 }
 
@@ -164,13 +169,14 @@ func TestTold(t *testing.T) {
 		{"queue", "all", []string{"queue"}, []string{"inbox"}},
 		{"queue", "provider-key", []string{"queue"}, []string{"provider-key"}},
 		{"worker", "all", []string{"queue"}, []string{"provider-key"}},
-		{"provider", "all", []string{"queue"}, []string{"provider-key"}},
+		{"provider", "all", []string{"queue"}, []string{"look-up"}},
+		{"provider", "provider-key", []string{"queue"}, nil},
 		{"webhook", "all", []string{"provider"}, []string{"webhook"}},
 		{"webhook", "mail", []string{"provider"}, []string{"mail"}},
 		{"mail", "all", []string{"provider"}, []string{"webhook"}},
 		{"all", "all", []string{"app", "app", "app", "relay", "queue", "queue", "queue", "provider", "provider"},
 			[]string{"never-resend", "service", "never-resend", "service", "kept-key", "service", "outbox",
-				"provider-key", "provider-key", "inbox", "inbox", "webhook", "webhook"}},
+				"look-up", "look-up", "inbox", "inbox", "webhook", "webhook"}},
 	} {
 		got := playOf(t, stage, c.broken, c.guards)
 		if who := whos(got.Repeated); !slices.Equal(who, c.repeated) {
@@ -231,14 +237,20 @@ func TestPlaysAreAlike(t *testing.T) {
 // What the provider is asked while it knows a key, and what when it may have forgotten it.
 func TestProviderRetention(t *testing.T) {
 	stage := open(t, "")
-	for broken, want := range map[string]string{
-		"worker":          "the provider knew the key, and answered with the first charge",
-		"provider":        "past the provider's retention: looked up, and found; nothing was sent",
-		"provider,worker": "past the provider's retention: looked up, and found; nothing was sent",
+	for _, c := range []struct{ broken, guards, want string }{
+		{"worker", "provider-key", "the provider knew the key, and answered with the first charge"},
+		{"worker", "provider-key,look-up", "the provider knew the key, and answered with the first charge"},
+		{"provider", "provider-key", ""},
+		{"provider,worker", "provider-key", "the provider knew the key, and answered with the first charge"}, // of the second charge
+		{"provider", "provider-key,look-up", "past the provider's retention: looked up, and found; nothing was sent"},
+		{"provider,worker", "provider-key,look-up", "past the provider's retention: looked up, and found; nothing was sent"},
 	} {
-		got := playOf(t, stage, broken, "provider-key")
-		if len(got.Guarded) == 0 || got.Guarded[0].What != want {
-			t.Errorf("broken %s: %+v, want %q", broken, got.Guarded, want)
+		said := ""
+		if got := playOf(t, stage, c.broken, c.guards); len(got.Guarded) > 0 {
+			said = got.Guarded[0].What
+		}
+		if said != c.want {
+			t.Errorf("broken %s, guards %s: %q, want %q", c.broken, c.guards, said, c.want)
 		}
 	}
 }
@@ -252,12 +264,14 @@ service               1 1 1  2 2 2  1 1 1     1 1 1    1 2 2  1 2 2  1 2 2   1 2
 business              1 1 1  1 1 1  1 1 1     1 1 1    1 2 2  1 2 2  1 2 2   1 2 2     1 1 2    1 1 2  1 5 7
 outbox                1 1 1  2 2 2  2 2 2     2 2 2    1 2 2  1 2 2  1 2 2   1 2 2     1 1 2    1 1 2  4 8 10
 inbox                 1 1 1  2 2 2  2 2 2     2 2 2    1 2 2  1 1 1  1 2 2   1 2 2     1 1 2    1 1 2  4 7 9
-provider-key          1 1 1  2 2 2  2 2 2     2 2 2    1 2 2  1 1 1  1 1 1   1 1 1     1 1 2    1 1 2  4 5 7
+provider-key          1 1 1  2 2 2  2 2 2     2 2 2    1 2 2  1 1 1  1 1 1   1 2 2     1 1 2    1 1 2  4 6 8
+look-up               1 1 1  2 2 2  2 2 2     2 2 2    1 2 2  1 2 2  1 2 2   1 2 2     1 1 2    1 1 2  4 8 10
 webhook               1 1 1  2 2 2  2 2 2     2 2 2    1 2 2  1 2 2  1 2 2   1 2 2     1 1 1    1 1 1  4 8 8
 mail                  1 1 1  2 2 2  2 2 2     2 2 2    1 2 1  1 2 1  1 2 1   1 2 1     1 1 1    1 1 1  4 8 4
 kept-key,service      1 1 1  1 1 1  1 1 1     1 1 1    1 2 2  1 2 2  1 2 2   1 2 2     1 1 2    1 1 2  1 5 7
 outbox,inbox          1 1 1  2 2 2  2 2 2     2 2 2    1 1 1  1 1 1  1 2 2   1 2 2     1 1 2    1 1 2  4 6 8
-outbox,provider-key   1 1 1  2 2 2  2 2 2     2 2 2    1 1 1  1 1 1  1 1 1   1 1 1     1 1 2    1 1 2  4 4 6
+outbox,provider-key   1 1 1  2 2 2  2 2 2     2 2 2    1 1 1  1 1 1  1 1 1   1 2 2     1 1 2    1 1 2  4 5 7
+provider-key,look-up  1 1 1  2 2 2  2 2 2     2 2 2    1 2 2  1 1 1  1 1 1   1 1 1     1 1 2    1 1 2  4 5 7
 all but kept-key      1 1 1  1 1 1  1 1 1     1 1 1    1 1 1  1 1 1  1 1 1   1 1 1     1 1 1    1 1 1  1 1 1
 all but never-resend  1 1 1  1 1 1  1 1 1     1 1 1    1 1 1  1 1 1  1 1 1   1 1 1     1 1 1    1 1 1  1 1 1
 all but service       1 1 1  1 1 1  1 1 1     1 1 1    1 1 1  1 1 1  1 1 1   1 1 1     1 1 1    1 1 1  1 1 1
@@ -265,6 +279,7 @@ all but business      1 1 1  1 1 1  1 1 1     1 1 1    1 1 1  1 1 1  1 1 1   1 1
 all but outbox        1 1 1  1 1 1  1 1 1     1 1 1    1 2 1  1 1 1  1 1 1   1 1 1     1 1 1    1 1 1  1 2 1
 all but inbox         1 1 1  1 1 1  1 1 1     1 1 1    1 1 1  1 1 1  1 1 1   1 1 1     1 1 1    1 1 1  1 1 1
 all but provider-key  1 1 1  1 1 1  1 1 1     1 1 1    1 1 1  1 1 1  1 2 1   1 2 1     1 1 1    1 1 1  1 3 1
+all but look-up       1 1 1  1 1 1  1 1 1     1 1 1    1 1 1  1 1 1  1 1 1   1 2 1     1 1 1    1 1 1  1 2 1
 all but webhook       1 1 1  1 1 1  1 1 1     1 1 1    1 1 1  1 1 1  1 1 1   1 1 1     1 1 1    1 1 1  1 1 1
 all but mail          1 1 1  1 1 1  1 1 1     1 1 1    1 1 1  1 1 1  1 1 1   1 1 1     1 1 1    1 1 1  1 1 1
 all                   1 1 1  1 1 1  1 1 1     1 1 1    1 1 1  1 1 1  1 1 1   1 1 1     1 1 1    1 1 1  1 1 1

@@ -44,6 +44,7 @@ const (
 	guardOutbox      = "outbox"
 	guardInbox       = "inbox"
 	guardProviderKey = "provider-key"
+	guardLookUp      = "look-up"
 	guardWebhook     = "webhook"
 	guardMail        = "mail"
 )
@@ -56,7 +57,8 @@ var Guards = []Name{
 	{guardBusiness, "Once: one payment per order, under any key"},
 	{guardOutbox, "a message is published under the id that was stored with the payment, not one made while publishing"},
 	{guardInbox, "an Inbox in the worker's transaction, by the message's id"},
-	{guardProviderKey, "client.Do around the charge: a key for the provider, derived from the message's id; what the provider may have forgotten is looked up"},
+	{guardProviderKey, "a key for the provider, derived from the message's id"},
+	{guardLookUp, "client.Do around the charge, with Recover and ProviderKeys: what the provider may have forgotten is looked up by that key, and never sent blind"},
 	{guardWebhook, "an Inbox by the event's id; the mail goes out after its commit"},
 	{guardMail, "client.Do with RecordFirst: a receipt per payment is recorded, then sent"},
 }

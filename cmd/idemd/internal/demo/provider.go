@@ -3,6 +3,7 @@ package demo
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -51,8 +52,9 @@ func (p *provider) find(reference string) (id string, found bool, err error) {
 	return c.id, found, nil
 }
 
+// known is the latest charge under a key.
 func (p *provider) known(key string) (charge, bool) {
-	for _, c := range p.charges {
+	for _, c := range slices.Backward(p.charges) {
 		if key != "" && c.reference == key {
 			return c, true
 		}

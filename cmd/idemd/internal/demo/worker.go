@@ -59,9 +59,12 @@ func (w *worker) handle(ctx context.Context, m message) error {
 
 // charge asks the provider, and writes down that it did.
 func (w *worker) charge(ctx context.Context, tx guard.Tx, m message) (charge string, err error) {
-	if w.guards[guardProviderKey] {
-		charge, err = w.chargeOnce(ctx, m)
-	} else {
+	switch intent := chargeOf(m); {
+	case w.guards[guardProviderKey] && w.guards[guardLookUp]:
+		charge, err = w.chargeOnce(ctx, m, intent)
+	case w.guards[guardProviderKey]:
+		charge, err = w.ask(m, key.Downstream(intent, "charge"))
+	default: // and without a key there is nothing to look up by
 		charge, err = w.ask(m, "")
 	}
 	if err != nil {
@@ -74,22 +77,26 @@ func (w *worker) charge(ctx context.Context, tx guard.Tx, m message) (charge str
 	return charge, err
 }
 
+// chargeOf is the intent to charge what a message asks for.
+func chargeOf(m message) store.Key {
+	return store.Key{Namespace: namespace, Scope: "charge", ID: key.Event("payments", m.id)}
+}
+
 // chargeOnce gives the provider a key. Where the reply to that was lost it looks the charge up; if that cannot tell, it
 // asks again as long as the provider knows the key, and not later.
-func (w *worker) chargeOnce(ctx context.Context, m message) (string, error) {
-	intent := store.Key{Namespace: namespace, Scope: "charge", ID: key.Event("payments", m.id)}
+func (w *worker) chargeOnce(ctx context.Context, m message, intent store.Key) (string, error) {
 	result, err := client.Do(ctx, w.idemd, intent, m.payment,
 		func(_ context.Context, a *client.Attempt) (string, error) { return w.ask(m, a.DownstreamKey("charge")) },
 		client.Recover(func(_ context.Context, a *client.Attempt) (string, bool, error) {
 			charge, found, err := w.provider.find(a.DownstreamKey("charge"))
 			if found {
-				w.guarded(guardProviderKey, "past the provider's retention: looked up, and found; nothing was sent")
+				w.guarded(guardLookUp, "past the provider's retention: looked up, and found; nothing was sent")
 			}
 			return charge, found, err
 		}),
 		client.ProviderKeys(providerRetention), client.IntentTime(w.tapped))
 	if result.Replayed {
-		w.guarded(guardProviderKey, fmt.Sprintf("idemd knew the charge of message %d", m.number))
+		w.guarded(guardLookUp, fmt.Sprintf("idemd knew the charge of message %d", m.number))
 	}
 	return result.Value, err
 }
