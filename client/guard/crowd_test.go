@@ -221,3 +221,21 @@ func (d *database) waitBlocked(t *testing.T) {
 		})
 	}
 }
+
+// Many who enter a key in one and the same microsecond: all but one are repeats, and none is told of an index.
+func TestCrowdInOneMicrosecond(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t, overPGX)
+	d.do(t, func(tx guard.Tx) error {
+		return run(tx, "ALTER TABLE idemd_inbox ALTER recorded_at SET DEFAULT '2026-01-01'")
+	})
+	for key := range 100 {
+		together(t, 8, func(int64) error {
+			return d.inTx(sql.LevelReadCommitted, func(tx guard.Tx) error {
+				_, err := enter(tx, inbox, fmt.Sprint(key), nil, nil)
+				return err
+			})
+		})
+		wantEqual(t, "effects", d.effects(t, fmt.Sprint(key)), 1)
+	}
+}
