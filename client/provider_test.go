@@ -148,8 +148,8 @@ func (p provided) check(t *testing.T, b *bank, rec *store.Record) {
 	if b.charges != p.charges || (b.asked > 0) != p.sent || b.asked > 1 {
 		t.Errorf("%d charges, and the repeats were sent %d times, want %d and %v", b.charges, b.asked, p.charges, p.sent)
 	}
-	if settled := rec.State == store.StateCompleted; settled != (p.err == nil) || !settled && !rec.Unsettled {
-		t.Errorf("the record is %v, unsettled %v", rec.State, rec.Unsettled)
+	if settled := rec.State == store.StateCompleted; settled != (p.err == nil) || !settled && !rec.Unsettled() {
+		t.Errorf("the record is %v, unsettled %v", rec.State, rec.Unsettled())
 	}
 }
 

@@ -15,7 +15,7 @@ func TestCarriedRecordsDoNotExpireEarly(t *testing.T) {
 	lapsed := &store.Record{
 		Key: store.Key{Namespace: "orders", ID: "1"}, State: store.StateInProgress, Fence: granted.UnixMicro(), AttemptID: "a", AttemptNumber: 2,
 		GrantedAt: granted, LeaseEnd: granted.Add(5 * time.Second), AttemptLimit: granted.Add(30 * time.Second),
-		ExpiresAt: granted.Add(5*time.Second + 2*time.Minute), LapsePolicy: store.Takeover, Retention: 2 * time.Minute, Unsettled: true,
+		ExpiresAt: granted.Add(5*time.Second + 2*time.Minute), LapsePolicy: store.Takeover, Retention: 2 * time.Minute, UnsettledSince: granted.Add(-time.Minute),
 	}
 	ns := (store.Namespace{Name: "orders", Retention: 2 * time.Minute}).WithDefaults()
 	now := granted.Add(time.Minute) // by the clock of the store it comes from

@@ -32,15 +32,16 @@
 //     one: the Claim is a repeat, marked as incomparable, and is given the outcome
 //  4. COMPLETED: completed
 //  5. IN_PROGRESS with this attempt id: granted again, same fence, number, previous fence and
-//     unsettled; but unsettled from now on if it may be forgotten since its grant. Lease not
-//     lapsed: its end stays. Lapsed: a fresh lease, up to the attempt limit; none left
-//     (now >= limit): ATTEMPT_TOO_LONG; else, where a lease may be forgotten: in progress until
-//     that has ended
+//     unsettled; but, if it may be forgotten since its grant, unsettled from now on: if it was not
+//     yet, since that grant. Lease not lapsed: its end stays. Lapsed: a fresh lease, up to the
+//     attempt limit; none left (now >= limit): ATTEMPT_TOO_LONG; else, where a lease may be
+//     forgotten: in progress until that has ended
 //  6. IN_PROGRESS, not lapsed: in progress
 //  7. lapsed under HOLD: unresolved
 //  8. lapsed under TAKEOVER, where a lease may be forgotten: in progress until that has ended;
-//     else granted, fence grows, number + 1, unsettled; the record keeps its
-//     fingerprint; the lapsed attempt joins the ended ones; event takeover
+//     else granted, fence grows, number + 1, unsettled: since when the record was, or if it was not
+//     since the lapsed attempt's grant; the record keeps its fingerprint; the lapsed attempt joins
+//     the ended ones; event takeover
 //  9. RELEASED: may be forgotten since its grant (if an operator resolved it, since then):
 //     UNKNOWN_HISTORY; else granted, fence grows, number + 1, not unsettled, this fingerprint
 //  10. no live record: may be forgotten: UNKNOWN_HISTORY; intent time known and
@@ -86,6 +87,12 @@
 // hides an earlier lapse. A Release adds the attempt to the ended ones, also when lapsed. A
 // Complete takes it off again, clears unsettled and that it was released. Ended attempts are
 // the last 8, oldest dropped first; one that is among them is not added again.
+//
+// Unsettled is a time: since when. It is the grant of the earliest attempt before the current one
+// of which nobody has said what became of it, and as far back as can be (1970) where only that
+// there is one is known: a row or a peer from before this was kept. An age counted from it is never
+// too small. A Release with NONE under a record that is unsettled takes nothing off: it is about
+// another attempt.
 //
 // Evidence is an event late outcome with the fence that was sent, the outcome, its digest and
 // size, and the attempt's number if it is the current one. Of an outcome larger than 8 KiB

@@ -184,7 +184,7 @@ func (r *Record) checkHolder() error {
 // checkTimes checks that the record has the times of its state, in whole microseconds.
 func (r *Record) checkTimes() error {
 	held := r.State == StateInProgress
-	for _, t := range [...]time.Time{r.GrantedAt, r.LeaseEnd, r.AttemptLimit, r.EndedAt, r.ExpiresAt} {
+	for _, t := range [...]time.Time{r.GrantedAt, r.LeaseEnd, r.AttemptLimit, r.EndedAt, r.ExpiresAt, r.UnsettledSince} {
 		if t.Nanosecond()%1000 != 0 || !t.IsZero() && (t.Year() < 1970 || t.Year() > 9999) {
 			return invalid("a time of a record is not in whole microseconds, or not between the years 1970 and 9999")
 		}

@@ -121,7 +121,7 @@ func TestCheckMove(t *testing.T) {
 func importedInspection() store.Inspection {
 	late := &store.Outcome{Body: []byte("late")}
 	return store.Inspection{
-		Record: heldRecord(func(r *store.Record) { r.PreviousFence, r.AttemptNumber, r.Unsettled = 1, 2, true }),
+		Record: heldRecord(func(r *store.Record) { r.PreviousFence, r.AttemptNumber, r.UnsettledSince = 1, 2, storetest.Start }),
 		Events: []store.Event{
 			{At: storetest.Start, Kind: store.EventTakeover, Fence: 1, AttemptNumber: 1, NewFence: 2},
 			{At: storetest.Start, Kind: store.EventLateOutcome, Fence: 1, Outcome: late, OutcomeDigest: late.Digest(), OutcomeSize: late.Size()},
@@ -136,7 +136,7 @@ func TestCheckImportTakesWhatStoresKeep(t *testing.T) {
 	for name, rec := range map[string]*store.Record{
 		"held": heldRecord(nil), "lapsed": lapsedRecord(nil), "held by HOLD": heldRecord(underHold), "completed": completedRecord(),
 		"released": releasedRecord(), "expired": expiredRecord(),
-		"ended by an operator": lapsedRecord(func(r *store.Record) { r.AttemptID, r.Unsettled = "", true }),
+		"ended by an operator": lapsedRecord(func(r *store.Record) { r.AttemptID, r.UnsettledSince = "", store.LongAgo }),
 	} {
 		if err := ns.CheckImport(store.Inspection{Record: rec}); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -181,6 +181,7 @@ func TestCheckImportRefuses(t *testing.T) {
 		"no lease":                    record(func(r *store.Record) { r.LeaseEnd = time.Time{} }),
 		"lease beyond the limit":      record(func(r *store.Record) { r.LeaseEnd = r.AttemptLimit.Add(time.Microsecond) }),
 		"no retention":                record(func(r *store.Record) { r.Retention = 0 }),
+		"unsettled since nanoseconds": record(func(r *store.Record) { r.UnsettledSince = r.UnsettledSince.Add(1) }),
 		"nanoseconds":                 record(func(r *store.Record) { r.GrantedAt = r.GrantedAt.Add(1) }),
 		"a year beyond all":           record(func(r *store.Record) { r.ExpiresAt = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) }),
 		"held, but ended":             record(func(r *store.Record) { r.EndedAt = r.GrantedAt }),

@@ -171,10 +171,10 @@ type Record struct {
 	LapsePolicy LapsePolicy
 	Retention   time.Duration
 
-	// Unsettled, stamped at the grant, says that an earlier attempt lapsed and nobody
-	// has said what became of it. A record is unsettled as a whole if Unsettled is set
-	// or it is lapsed itself. What settles the record clears it.
-	Unsettled bool
+	// UnsettledSince, stamped at the grant, is when the earliest attempt before the current
+	// one was granted of which nobody has said what became of it. Zero: there is none. It is
+	// [LongAgo] where only that there is one is known. What settles the record clears it.
+	UnsettledSince time.Time
 
 	// ReleasedWith is the effect with which the current attempt gave the key up;
 	// zero if it did not.
@@ -187,6 +187,23 @@ type Record struct {
 	// Outcome and OutcomeDigest are set in StateCompleted.
 	Outcome       *Outcome
 	OutcomeDigest OutcomeDigest
+}
+
+// LongAgo stands for a time of which is known only that it has been: for what is as old as it
+// can be. Whatever is counted from it has run out, which is the safe way to be wrong.
+var LongAgo = time.Unix(0, 0).UTC()
+
+// Unsettled reports whether an attempt before the current one may have acted. The record as a
+// whole is unsettled then, and also if it is lapsed itself.
+func (r *Record) Unsettled() bool { return !r.UnsettledSince.IsZero() }
+
+// earliestUnsettled is when the earliest attempt was granted, the current one included, that
+// may have acted if the current one may have.
+func (r *Record) earliestUnsettled() time.Time {
+	if r.Unsettled() {
+		return r.UnsettledSince
+	}
+	return r.GrantedAt
 }
 
 // Lapsed reports whether the record's attempt lost its lease with no outcome by now.

@@ -64,6 +64,11 @@ type Granted struct {
 	AttemptNumber int
 	// Unsettled says that an earlier attempt may have acted: check, then act.
 	Unsettled bool
+	// UnsettledSince is when the earliest attempt was granted that may have acted, and of which
+	// nobody has said what became of it: how old a key that it left elsewhere can be. Zero
+	// unless Unsettled; [LongAgo] if it is not known. By the clock of the store that granted
+	// it, which may have been another region's.
+	UnsettledSince time.Time
 	// PreviousFence is the fence of the attempt before this one; zero if there was none.
 	PreviousFence int64
 	GrantedAt     time.Time

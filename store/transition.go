@@ -58,7 +58,7 @@ func (r *Record) end(state State, now time.Time) {
 	r.State = state
 	r.EndedAt = now
 	r.ExpiresAt = now.Add(r.Retention)
-	r.Unsettled = false
+	r.UnsettledSince = time.Time{}
 }
 
 // complete stores the outcome in the record.

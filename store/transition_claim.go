@@ -89,7 +89,9 @@ func claimNew(old *Record, ns *Namespace, req ClaimRequest, now time.Time) (Clai
 // one may have one.
 func claimAgain(rec *Record, ns *Namespace, req ClaimRequest, now time.Time) (ClaimAnswer, Change, error) {
 	next := *rec
-	next.Unsettled = rec.Unsettled || ns.mayHaveForgotten(rec.GrantedAt, req.IntentTime)
+	if ns.mayHaveForgotten(rec.GrantedAt, req.IntentTime) {
+		next.UnsettledSince = rec.earliestUnsettled() // what is forgotten was granted after this one
+	}
 	switch {
 	case rec.Lapsed(now) && !now.Before(rec.AttemptLimit):
 		return ClaimAnswer{}, Change{}, tooLong(rec)
@@ -97,7 +99,7 @@ func claimAgain(rec *Record, ns *Namespace, req ClaimRequest, now time.Time) (Cl
 		return inProgress(ns.lostLeaseEnd(rec), now), Change{}, nil
 	case rec.Lapsed(now):
 		next.setLeaseEnd(earlier(now.Add(ns.leaseOrDefault(req.Lease)), rec.AttemptLimit))
-	case next.Unsettled == rec.Unsettled:
+	case next.UnsettledSince.Equal(rec.UnsettledSince):
 		return granted(rec, now), Change{}, nil
 	}
 	return granted(&next, now), Change{Record: &next}, nil
@@ -109,7 +111,7 @@ func takeOver(rec *Record, ns *Namespace, req ClaimRequest, now time.Time) (Clai
 	next.AttemptNumber = rec.AttemptNumber + 1
 	next.PreviousFence = rec.Fence
 	next.Fingerprint = rec.Fingerprint
-	next.Unsettled = true
+	next.UnsettledSince = rec.earliestUnsettled()
 	next.Ended = withEnded(rec.Ended, rec.AttemptID)
 	event := rec.event(EventTakeover, now)
 	event.NewFence = next.Fence
@@ -152,7 +154,8 @@ func granted(rec *Record, now time.Time) ClaimAnswer {
 	return ClaimAnswer{Granted: &Granted{
 		Fence:          rec.Fence,
 		AttemptNumber:  rec.AttemptNumber,
-		Unsettled:      rec.Unsettled,
+		Unsettled:      rec.Unsettled(),
+		UnsettledSince: rec.UnsettledSince,
 		PreviousFence:  rec.PreviousFence,
 		GrantedAt:      rec.GrantedAt,
 		LeaseExpiresAt: rec.LeaseEnd,

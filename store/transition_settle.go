@@ -95,7 +95,7 @@ func decideRelease(old *Record, req ReleaseRequest, now time.Time) (ReleaseAnswe
 	next := *rec
 	next.ReleasedWith = req.Effect
 	next.Ended = withEnded(rec.Ended, rec.AttemptID)
-	if req.Effect == EffectNone && !rec.Unsettled {
+	if req.Effect == EffectNone && !rec.Unsettled() {
 		next.end(StateReleased, now)
 	} else {
 		next.setLeaseEnd(earlier(rec.LeaseEnd, now))
@@ -116,7 +116,7 @@ func DecideLookup(old *Record, ns *Namespace, req LookupRequest, now time.Time) 
 	answer := LookupAnswer{
 		State:          rec.State,
 		Lapsed:         lapsed,
-		Unsettled:      rec.State == StateInProgress && (rec.Unsettled || lapsed),
+		Unsettled:      rec.State == StateInProgress && (rec.Unsettled() || lapsed),
 		LapsePolicy:    rec.LapsePolicy,
 		Fence:          rec.Fence,
 		AttemptNumber:  rec.AttemptNumber,

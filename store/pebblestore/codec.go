@@ -68,7 +68,8 @@ const (
 	flagUnsettled = 1 << iota
 	flagOutcome
 	flagBodyOmitted
-	flagsKnown = 1<<iota - 1
+	flagUnsettledSince // with flagUnsettled: it is known since when
+	flagsKnown         = 1<<iota - 1
 )
 
 // zeroTime stands for the zero time.Time; no clock shows it.
@@ -99,6 +100,9 @@ func appendRow(b []byte, r *row) []byte {
 		b = append(b, byte(r.events[i].kind))
 		b = append(b, r.events[i].sum[:]...)
 	}
+	if knownSince(rec) {
+		b = appendTime(b, rec.UnsettledSince)
+	}
 	if rec.Outcome != nil {
 		b = append(b, rec.OutcomeDigest[:]...)
 		b = appendOutcome(b, rec.Outcome)
@@ -106,9 +110,18 @@ func appendRow(b []byte, r *row) []byte {
 	return b
 }
 
+// knownSince says that the row tells since when it is unsettled. One that was written before that
+// was kept does not, and is read as unsettled since [store.LongAgo].
+func knownSince(rec *store.Record) bool {
+	return rec.Unsettled() && !rec.UnsettledSince.Equal(store.LongAgo)
+}
+
 func recordFlags(rec *store.Record) (flags byte) {
-	if rec.Unsettled {
+	if rec.Unsettled() {
 		flags |= flagUnsettled
+	}
+	if knownSince(rec) {
+		flags |= flagUnsettledSince
 	}
 	if rec.Outcome != nil {
 		flags |= flagOutcome
@@ -146,7 +159,7 @@ func decodeRow(payload []byte) (*row, error) {
 	for range d.count() {
 		r.events = append(r.events, eventRef{n: d.uvarint(math.MaxUint64), kind: d.eventKind(), sum: eventSum(d.take(len(eventSum{})))})
 	}
-	rec.Unsettled = flags&flagUnsettled != 0
+	rec.UnsettledSince = d.unsettledSince(flags)
 	if flags&flagOutcome != 0 {
 		rec.OutcomeDigest = store.OutcomeDigest(d.take(len(store.OutcomeDigest{})))
 		rec.Outcome = d.outcome()
@@ -158,6 +171,23 @@ func decodeRow(payload []byte) (*row, error) {
 		d.fail("an outcome goes with the state COMPLETED only")
 	}
 	return r, d.finish()
+}
+
+// unsettledSince reads since when the record is unsettled, as far as its flags say that it is.
+func (d *decoder) unsettledSince(flags byte) time.Time {
+	switch flags & (flagUnsettled | flagUnsettledSince) {
+	case 0:
+		return time.Time{}
+	case flagUnsettled:
+		return store.LongAgo
+	case flagUnsettledSince:
+		d.fail("settled, but it is told since when it is not")
+	}
+	since := d.time()
+	if since.IsZero() || since.Equal(store.LongAgo) {
+		d.fail("unsettled since no time")
+	}
+	return since
 }
 
 func (d *decoder) key() store.Key {

@@ -27,7 +27,7 @@ func completedRow() *row {
 	r := inProgressRow()
 	rec := r.rec
 	rec.State, rec.LapsePolicy = store.StateCompleted, store.Takeover
-	rec.PreviousFence, rec.Unsettled, rec.ReleasedWith = 5, true, store.EffectUnknown
+	rec.PreviousFence, rec.UnsettledSince, rec.ReleasedWith = 5, at(-time.Minute), store.EffectUnknown
 	rec.Fingerprint = store.Fingerprint{Version: 2, Digest: "digest"}
 	rec.Ended = []string{"x", "y"}
 	rec.EndedAt, rec.ExpiresAt = at(2*time.Second), at(2*time.Hour)
@@ -48,8 +48,35 @@ func emptyOutcomeRow() *row {
 	return r
 }
 
+// oldUnsettledRow is a row from before it was kept since when a record is unsettled.
+func oldUnsettledRow() *row {
+	r := inProgressRow()
+	r.rec.UnsettledSince = store.LongAgo
+	return r
+}
+
+// A row from before it was kept since when a record is unsettled: written then, it had the bytes
+// of this one, and is read as unsettled for as long as can be.
+func TestOldUnsettledRow(t *testing.T) {
+	settled := appendRow(nil, inProgressRow())
+	payload := appendRow(nil, oldUnsettledRow())
+	const flags = 8*8 + 3 // behind five times, three numbers and three bytes
+	settled[flags] |= flagUnsettled
+	if !bytes.Equal(payload, settled) {
+		t.Errorf("written as\n%x, want\n%x", payload, settled)
+	}
+	got, err := decodeRow(settled)
+	if err != nil || !got.rec.UnsettledSince.Equal(store.LongAgo) {
+		t.Errorf("read as %+v, %v", got, err)
+	}
+	settled[flags] |= flagUnsettledSince
+	if got, err := decodeRow(settled); err == nil {
+		t.Errorf("without the time that is announced: read as %+v", got.rec)
+	}
+}
+
 func TestRowComesBack(t *testing.T) {
-	for name, r := range map[string]*row{"in progress": inProgressRow(), "completed": completedRow(), "empty outcome": emptyOutcomeRow()} {
+	for name, r := range map[string]*row{"in progress": inProgressRow(), "completed": completedRow(), "empty outcome": emptyOutcomeRow(), "old unsettled": oldUnsettledRow()} {
 		payload := appendRow(nil, r)
 		got, err := decodeRow(payload)
 		if err != nil {
@@ -134,7 +161,7 @@ func TestEventComesBack(t *testing.T) {
 }
 
 func FuzzDecodeRecord(f *testing.F) {
-	for _, r := range []*row{inProgressRow(), completedRow(), emptyOutcomeRow()} {
+	for _, r := range []*row{inProgressRow(), completedRow(), emptyOutcomeRow(), oldUnsettledRow()} {
 		f.Add(appendRow(nil, r))
 	}
 	f.Fuzz(func(t *testing.T, payload []byte) {

@@ -33,7 +33,7 @@ const stateMoved = 4
 var recordColumns = []string{
 	"digest", "key", "state", "fence", "previous_fence", "attempt", "attempt_number",
 	"fp_version", "fp", "granted_at", "lease_end", "attempt_limit", "ended_at", "expires_at",
-	"lapse_policy", "retention", "unsettled", "released_with", "ended", "outcome", "outcome_digest",
+	"lapse_policy", "retention", "unsettled", "unsettled_since", "released_with", "ended", "outcome", "outcome_digest",
 }
 
 // rowColumns are recordColumns and the events.
@@ -54,7 +54,7 @@ type stored struct {
 	state, lapsePolicy, releasedWith                            int16
 	number                                                      int32
 	fence, previousFence, fpVersion, grantedAt, leaseEnd, limit int64
-	endedAt, expiresAt                                          *int64
+	endedAt, expiresAt, unsettledSince                          *int64
 	retention                                                   int64
 	unsettled                                                   bool
 }
@@ -64,7 +64,7 @@ func (s *stored) targets() []any {
 	return []any{
 		&s.digest, &s.key, &s.state, &s.fence, &s.previousFence, &s.attempt, &s.number,
 		&s.fpVersion, &s.fp, &s.grantedAt, &s.leaseEnd, &s.limit, &s.endedAt, &s.expiresAt,
-		&s.lapsePolicy, &s.retention, &s.unsettled, &s.releasedWith, &s.ended, &s.outcome, &s.outcomeDigest,
+		&s.lapsePolicy, &s.retention, &s.unsettled, &s.unsettledSince, &s.releasedWith, &s.ended, &s.outcome, &s.outcomeDigest,
 	}
 }
 
@@ -91,7 +91,7 @@ func (s *stored) record() (*store.Record, error) {
 		GrantedAt:   timeOf(s.grantedAt), LeaseEnd: timeOf(s.leaseEnd), AttemptLimit: timeOf(s.limit),
 		EndedAt: optionalTime(s.endedAt), ExpiresAt: optionalTime(s.expiresAt),
 		LapsePolicy: store.LapsePolicy(s.lapsePolicy), Retention: time.Duration(s.retention) * time.Microsecond,
-		Unsettled: s.unsettled, ReleasedWith: store.Effect(s.releasedWith),
+		UnsettledSince: s.since(), ReleasedWith: store.Effect(s.releasedWith),
 	}
 	if rec.Ended, err = decodeEnded(s.ended); err != nil {
 		return nil, err
@@ -100,6 +100,18 @@ func (s *stored) record() (*store.Record, error) {
 		return nil, err
 	}
 	return rec, s.checkRanges()
+}
+
+// since is since when the record is unsettled. Releases that know only that it is, or not, write
+// beside this one: so the time counts if it is, and is not known if they said so.
+func (s *stored) since() time.Time {
+	switch {
+	case !s.unsettled:
+		return time.Time{}
+	case s.unsettledSince == nil:
+		return store.LongAgo
+	}
+	return timeOf(*s.unsettledSince)
 }
 
 func (s *stored) readOutcome() (*store.Outcome, store.OutcomeDigest, error) {
@@ -166,7 +178,7 @@ func (r *row) args() ([]any, error) {
 		r.digest[:], rec.Key.AppendEncoded(nil), int16(rec.State), rec.Fence, rec.PreviousFence, []byte(rec.AttemptID), int32(rec.AttemptNumber),
 		int64(rec.Fingerprint.Version), []byte(rec.Fingerprint.Digest), rec.GrantedAt.UnixMicro(), rec.LeaseEnd.UnixMicro(), rec.AttemptLimit.UnixMicro(),
 		optionalUS(rec.EndedAt), optionalUS(rec.ExpiresAt), int16(rec.LapsePolicy), rec.Retention.Microseconds(),
-		rec.Unsettled, int16(rec.ReleasedWith), encodeEnded(rec.Ended), outcome, digest, events,
+		rec.Unsettled(), optionalUS(rec.UnsettledSince), int16(rec.ReleasedWith), encodeEnded(rec.Ended), outcome, digest, events,
 	}, nil
 }
 

@@ -195,6 +195,7 @@ const bucketColumns = `
   lapse_policy int2 NOT NULL DEFAULT 0,
   retention int8 NOT NULL DEFAULT 0,
   unsettled bool NOT NULL DEFAULT false,
+  unsettled_since int8,
   released_with int2 NOT NULL DEFAULT 0,
   ended bytea NOT NULL DEFAULT '',
   outcome bytea,

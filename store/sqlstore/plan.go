@@ -139,7 +139,7 @@ func columnType(name string) string {
 	return "int8"
 }
 
-// rowParams are the parameters $1 to $22 for rowColumns, with their types. Arrays of them have
+// rowParams are the parameters $1 to $23 for rowColumns, with their types. Arrays of them have
 // the suffix "[]".
 func rowParams(suffix string) []string {
 	params := make([]string, len(rowColumns))
@@ -210,7 +210,7 @@ func (t texts) find(buckets []bucketID, names []string) string {
 			first[i] = t.newest()
 		case columnType(name) == "bool":
 			first[i] = "false"
-		case name == "ended_at" || name == "expires_at": // may be NULL
+		case name == "ended_at" || name == "expires_at" || name == "unsettled_since": // may be NULL
 		case columnType(name) != "bytea":
 			first[i] = "0::" + columnType(name)
 		}
@@ -239,7 +239,7 @@ func (t texts) bucket(b bucketID) *bucketTexts {
 	table := b.table(t.region)
 	return &bucketTexts{
 		complete: t.settle(table, "outcome bytea, outcome_digest bytea",
-			"state = 2, ended_at = t.us, expires_at = t.us + r.retention, unsettled = false, outcome = x.outcome, outcome_digest = x.outcome_digest",
+			"state = 2, ended_at = t.us, expires_at = t.us + r.retention, unsettled = false, unsettled_since = NULL, outcome = x.outcome, outcome_digest = x.outcome_digest",
 			unless("attempt-limit", "t.us <= r.attempt_limit"), "r.expires_at"),
 		renew: t.settle(table, "lease int8",
 			"lease_end = "+renewedEnd+", expires_at = CASE WHEN r.lapse_policy = 1 THEN "+renewedEnd+" + r.retention END",

@@ -135,7 +135,7 @@ func TestAnswersRoundTrip(t *testing.T) {
 
 func TestClaimAnswersRoundTrip(t *testing.T) {
 	for _, full := range []store.ClaimAnswer{
-		{Granted: &store.Granted{Fence: 5, AttemptNumber: 2, Unsettled: true, PreviousFence: 4, GrantedAt: at,
+		{Granted: &store.Granted{Fence: 5, AttemptNumber: 2, Unsettled: true, UnsettledSince: at.Add(-1e9), PreviousFence: 4, GrantedAt: at,
 			LeaseExpiresAt: at.Add(1e9), LeaseRemaining: time.Second, HeldFor: 17}},
 		{InProgress: &store.InProgress{LeaseExpiresAt: at, LeaseRemaining: time.Second, RetryAfter: time.Minute}},
 		{Completed: &store.Completed{Outcome: testDone, Fence: 5, CompletedAt: at, ExpiresAt: at.Add(2e9), Age: 1e9, Retention: 2e9}},
@@ -155,11 +155,35 @@ func TestClaimAnswersRoundTrip(t *testing.T) {
 	}
 }
 
+// A peer of a release that knows only whether a record is unsettled says nothing of since when. Any
+// time that was taken from what it does say could be too late.
+func TestUnsettledOfAnOlderPeer(t *testing.T) {
+	since := timeToProto(at)
+	for _, test := range []struct {
+		unsettled bool
+		since     *timestamppb.Timestamp
+		want      time.Time
+	}{{false, nil, time.Time{}}, {true, nil, store.LongAgo}, {true, since, at}, {true, timeToProto(store.LongAgo), store.LongAgo}, {false, since, time.Time{}}} {
+		answer, err := ClaimAnswerFromProto(overTheWire(t, &pb.ClaimResponse{Result: &pb.ClaimResponse_Granted{
+			Granted: &pb.Granted{Fence: 5, Unsettled: test.unsettled, UnsettledSince: test.since},
+		}}))
+		if err != nil || !answer.Granted.UnsettledSince.Equal(test.want) || answer.Granted.Unsettled != test.unsettled {
+			t.Errorf("unsettled %t since %v: read as %+v, %v", test.unsettled, test.since, answer.Granted, err)
+		}
+		message := RecordToProto(&store.Record{State: store.StateInProgress, LapsePolicy: store.Takeover, GrantedAt: at}, at)
+		message.Unsettled, message.UnsettledSince = test.unsettled, test.since
+		record, err := RecordFromProto(overTheWire(t, message))
+		if err != nil || !record.UnsettledSince.Equal(test.want) {
+			t.Errorf("unsettled %t since %v: read as %+v, %v", test.unsettled, test.since, record, err)
+		}
+	}
+}
+
 func TestOperatorsViewRoundTrips(t *testing.T) {
 	record := &store.Record{
 		Key: testKey, State: store.StateCompleted, Fence: 5, PreviousFence: 4, AttemptNumber: 2, Fingerprint: testSum,
 		GrantedAt: at, LeaseEnd: at.Add(1e9), AttemptLimit: at.Add(2e9), EndedAt: at.Add(3e9), ExpiresAt: at.Add(4e9),
-		LapsePolicy: store.Hold, Retention: time.Hour, Unsettled: true, ReleasedWith: store.EffectUnknown,
+		LapsePolicy: store.Hold, Retention: time.Hour, UnsettledSince: at.Add(-1e9), ReleasedWith: store.EffectUnknown,
 		Ended: []string{"", ""}, Outcome: testDone, OutcomeDigest: testDone.Digest(),
 	}
 	roundTrip(t, record, func(r *store.Record) *pb.Record { return RecordToProto(r, at) }, RecordFromProto,

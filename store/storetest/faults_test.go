@@ -89,7 +89,11 @@ var faults = []fault{
 		}
 	})},
 	{name: "a Release forgets what was unsettled", catchers: []string{"S10 unknown"}, release: func(f *faulty, req store.ReleaseRequest, next releaseFunc) (store.ReleaseAnswer, error) {
-		f.poke(req.Key, func(rec *store.Record) { rec.Unsettled = rec.Unsettled && rec.Fence != req.Fence })
+		f.poke(req.Key, func(rec *store.Record) {
+			if rec.Fence == req.Fence {
+				rec.UnsettledSince = time.Time{}
+			}
+		})
 		return next(req)
 	}},
 	{name: "a lease lapses a microsecond early", catchers: []string{"L1 "}, claim: afterGrant(func(f *faulty, req store.ClaimRequest, _ *store.Granted) {
@@ -144,6 +148,11 @@ var faults = []fault{
 		f.poke(req.Key, func(rec *store.Record) { rec.Ended = nil })
 		return answer, err
 	}},
+	{name: "a takeover says that it is unsettled since the attempt before it", catchers: []string{"S10 unknown"}, claim: afterGrant(func(_ *faulty, _ store.ClaimRequest, g *store.Granted) {
+		if g.PreviousFence != 0 && g.Unsettled {
+			g.UnsettledSince = time.UnixMicro(g.PreviousFence)
+		}
+	})},
 	{name: "a takeover is not marked", catchers: []string{"S10 unknown"}, claim: afterGrant(func(f *faulty, req store.ClaimRequest, g *store.Granted) {
 		g.Unsettled = false
 	})},

@@ -84,6 +84,7 @@ func (r *goldenRun) claimText(answer store.ClaimAnswer) string {
 		line.add("number", g.AttemptNumber)
 		line.add("previous", r.fenceText(g.PreviousFence))
 		line.word("unsettled", g.Unsettled)
+		line.add("since", r.timeText(g.UnsettledSince))
 		line.add("granted", r.timeText(g.GrantedAt))
 		r.lease(&line, g.LeaseExpiresAt, g.LeaseRemaining)
 	}
@@ -159,7 +160,8 @@ func (r *goldenRun) recordText(record *store.Record) string {
 	line.add("fence", r.fenceText(record.Fence))
 	line.add("number", record.AttemptNumber)
 	line.add("previous", r.fenceText(record.PreviousFence))
-	line.word("unsettled", record.Unsettled)
+	line.word("unsettled", record.Unsettled())
+	line.add("since", r.timeText(record.UnsettledSince))
 	line.add("released", nameOf(goldenEffects, record.ReleasedWith))
 	line.add("past", len(record.Ended))
 	line.add("fp", fingerprintText(record.Fingerprint))

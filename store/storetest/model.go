@@ -46,24 +46,24 @@ type pastRetention struct {
 
 // entry is what is known about one key.
 type entry struct {
-	state         store.State
-	fence         int64
-	previous      int64
-	attempt       string // empty: an operator ended it
-	number        int
-	fingerprint   store.Fingerprint
-	granted       instant
-	leaseEnd      instant
-	limit         instant
-	ended         instant
-	expires       instant // zero: never
-	hold          bool
-	retention     time.Duration
-	unsettled     bool
-	released      store.Effect
-	endedAttempts []string
-	outcome       *store.Outcome
-	events        []event
+	state          store.State
+	fence          int64
+	previous       int64
+	attempt        string // empty: an operator ended it
+	number         int
+	fingerprint    store.Fingerprint
+	granted        instant
+	unsettledSince instant // zero: no earlier attempt may have acted
+	leaseEnd       instant
+	limit          instant
+	ended          instant
+	expires        instant // zero: never
+	hold           bool
+	retention      time.Duration
+	released       store.Effect
+	endedAttempts  []string
+	outcome        *store.Outcome
+	events         []event
 }
 
 // event is an [store.Event] that can be compared with ==.
@@ -258,7 +258,7 @@ func (m *model) claim(ns space, o call) reply {
 			return refused(store.ErrUnknownHistory)
 		}
 		e.fingerprint = o.Fingerprint
-		m.grant(ns, e, o, false)
+		m.grant(ns, e, o, 0)
 		return m.grantedReply(e, false)
 	case comparison == fingerprintsDiffer:
 		return refused(store.ErrFingerprintMismatch)
@@ -279,9 +279,18 @@ func (m *model) claim(ns space, o call) reply {
 	}
 	fence, number := e.fence, e.number
 	e.end(e.attempt)
-	m.grant(ns, e, o, true)
+	m.grant(ns, e, o, e.firstUnsettled())
 	e.record(event{At: m.now, Kind: store.EventTakeover, Fence: fence, Number: number, NewFence: e.fence})
 	return m.grantedReply(e, unchecked)
+}
+
+// firstUnsettled is the grant of the earliest attempt of which nobody has said what became of it,
+// if nobody has of the current one.
+func (e *entry) firstUnsettled() instant {
+	if e.unsettledSince != 0 {
+		return e.unsettledSince
+	}
+	return e.granted
 }
 
 // known is until when an entry tells all: an operator's word is newer than the grant it is about.
@@ -362,7 +371,7 @@ func (m *model) claimNew(ns space, o call) reply {
 		e.fence = expired.fence
 	}
 	m.entries[o.Key] = e
-	m.grant(ns, e, o, false)
+	m.grant(ns, e, o, 0)
 	e.previous = 0
 	return m.grantedReply(e, false)
 }
@@ -379,12 +388,14 @@ func (m *model) claimAgain(ns space, e *entry, o call, unchecked bool) reply {
 		e.leaseEnd = min(m.now.add(ns.leaseFor(o.Lease)), e.limit)
 		e.setExpiry()
 	}
-	e.unsettled = e.unsettled || ns.forgets(e.granted, o.Intent)
+	if ns.forgets(e.granted, o.Intent) {
+		e.unsettledSince = e.firstUnsettled()
+	}
 	return m.grantedReply(e, unchecked)
 }
 
 // grant is the paragraph "A grant has …".
-func (m *model) grant(ns space, e *entry, o call, unsettled bool) {
+func (m *model) grant(ns space, e *entry, o call, unsettledSince instant) {
 	e.previous = e.fence
 	m.growFence(e)
 	e.state, e.attempt, e.number = store.StateInProgress, o.AttemptID, e.number+1
@@ -395,14 +406,14 @@ func (m *model) grant(ns space, e *entry, o call, unsettled bool) {
 	if beyond := o.Intent.add(-ns.skew()).since(m.now); o.Intent != 0 && beyond > 0 {
 		e.retention = ns.longest + beyond
 	}
-	e.unsettled, e.released = unsettled, 0
+	e.unsettledSince, e.released = unsettledSince, 0
 	e.setExpiry()
 }
 
 func (m *model) growFence(e *entry) { e.fence = max(e.fence+1, m.now.micros()) }
 
 func (m *model) grantedReply(e *entry, unchecked bool) reply {
-	return reply{Kind: "granted", Fence: e.fence, Previous: e.previous, Number: e.number, Unsettled: e.unsettled,
+	return reply{Kind: "granted", Fence: e.fence, Previous: e.previous, Number: e.number, Unsettled: e.unsettledSince != 0, UnsettledSince: e.unsettledSince,
 		GrantedAt: e.granted, LeaseEnd: e.leaseEnd, Remaining: e.leaseEnd.since(m.now), Unchecked: unchecked}
 }
 
@@ -449,7 +460,7 @@ func (m *model) settle(e *entry, outcome *store.Outcome) {
 	if outcome != nil {
 		e.state, e.outcome, e.released = store.StateCompleted, outcome, 0
 	}
-	e.unsettled, e.ended = false, m.now
+	e.unsettledSince, e.ended = 0, m.now
 	e.setExpiry()
 }
 
@@ -465,7 +476,7 @@ func (m *model) release(e *entry, o call) reply {
 	}
 	e.released = o.Effect
 	e.end(e.attempt)
-	if o.Effect == store.EffectNone && !e.unsettled {
+	if o.Effect == store.EffectNone && e.unsettledSince == 0 {
 		m.settle(e, nil)
 	} else {
 		e.leaseEnd = min(e.leaseEnd, m.now)
@@ -477,7 +488,7 @@ func (m *model) release(e *entry, o call) reply {
 func (m *model) lookup(ns space, e *entry, o call) reply {
 	lapsed := m.lapsed(e)
 	r := reply{Kind: "found", State: e.state, Lapsed: lapsed, Policy: policyOf(e.hold), Fence: e.fence, Number: e.number,
-		Unsettled: e.state == store.StateInProgress && (e.unsettled || lapsed),
+		Unsettled: e.state == store.StateInProgress && (e.unsettledSince != 0 || lapsed),
 		GrantedAt: e.granted, LeaseEnd: e.leaseEnd, EndedAt: e.ended, ExpiresAt: e.expires}
 	if lapsed && !e.hold && m.mayBeLeased(ns, e) {
 		r.Lapsed, r.LeaseEnd = false, ns.floor.add(15*time.Minute)

@@ -509,7 +509,7 @@ func placementsUse(t testing.TB, factory Factory) {
 	p.from.do(release(key("unknown"), unknown, store.EffectUnknown), "released")
 	released := grant("released")
 	p.from.do(release(key("released"), released, store.EffectNone), "released")
-	before := p.from.record(key("held"))
+	before, unsettled := p.from.record(key("held")), p.from.record(key("lapsed"))
 	p.move(ns)
 	r := p.to
 
@@ -529,6 +529,7 @@ func placementsUse(t testing.TB, factory Factory) {
 	taken := r.do(claim(key("lapsed"), "b"), "granted")
 	equal(r, "number", taken.Number, 2)
 	equal(r, "unsettled", taken.Unsettled, true)
+	equal(r, "unsettled since", taken.UnsettledSince, unsettled.GrantedAt)
 	equal(r, "previous fence", taken.Previous, lapsed.fence)
 	r.grew(taken.Fence, lapsed.fence)
 	r.refuse(complete(key("lapsed"), lapsed, done), store.ErrStaleFence)

@@ -101,7 +101,9 @@ var unknowns = map[string]func(r *rig, key store.Key, h holder){
 func promiseS10(t testing.TB, factory Factory) {
 	for cause, happen := range unknowns {
 		r := newRig(t, factory)
-		happen(r, takeoverKey, r.grant(takeoverKey, "a"))
+		first := r.grant(takeoverKey, "a")
+		granted := r.record(takeoverKey).GrantedAt
+		happen(r, takeoverKey, first)
 		r.upkeep()
 		if found := r.do(lookup(takeoverKey), "found"); !found.Lapsed || !found.Unsettled {
 			r.Fatalf("after %s: Lookup says lapsed %t, unsettled %t", cause, found.Lapsed, found.Unsettled)
@@ -111,6 +113,7 @@ func promiseS10(t testing.TB, factory Factory) {
 			if !got.Unsettled || r.do(claim(takeoverKey, attempt), "granted") != got {
 				r.Fatalf("after %s: grant %d is not marked as unsettled: %+v", cause, i, got)
 			}
+			equal(r, "unsettled since the first grant, after "+cause, got.UnsettledSince, granted)
 			h := holder{attempt, got.Fence}
 			switch i % 3 {
 			case 0:

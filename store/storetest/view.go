@@ -51,6 +51,7 @@ type reply struct {
 	State               store.State
 	Policy              store.LapsePolicy
 	Lapsed, Unsettled   bool
+	UnsettledSince      instant // of a grant
 	GrantedAt, LeaseEnd instant
 	EndedAt, ExpiresAt  instant
 	Remaining, Age      time.Duration
@@ -77,7 +78,7 @@ type recordView struct {
 	EndedAt, ExpiresAt  instant
 	Policy              store.LapsePolicy
 	Retention           time.Duration
-	Unsettled           bool
+	UnsettledSince      instant
 	Released            store.Effect
 	Ended               string
 	EndedCount          int
@@ -119,7 +120,7 @@ func claimReply(a store.ClaimAnswer, err error) reply {
 	var replies []reply
 	if g := a.Granted; g != nil {
 		replies = append(replies, reply{Kind: "granted", Fence: g.Fence, Previous: g.PreviousFence, Number: g.AttemptNumber,
-			Unsettled: g.Unsettled, GrantedAt: at(g.GrantedAt), LeaseEnd: at(g.LeaseExpiresAt), Remaining: g.LeaseRemaining})
+			Unsettled: g.Unsettled, UnsettledSince: at(g.UnsettledSince), GrantedAt: at(g.GrantedAt), LeaseEnd: at(g.LeaseExpiresAt), Remaining: g.LeaseRemaining})
 	}
 	if p := a.InProgress; p != nil {
 		hint := p.RetryAfter > 0 && p.RetryAfter <= max(p.LeaseRemaining, time.Second)
@@ -212,7 +213,7 @@ func viewRecord(r *store.Record) recordView {
 	return recordView{Key: r.Key, State: r.State, Fence: r.Fence, Previous: r.PreviousFence, Attempt: r.AttemptID,
 		Number: r.AttemptNumber, Fingerprint: r.Fingerprint, GrantedAt: at(r.GrantedAt), LeaseEnd: at(r.LeaseEnd),
 		Limit: at(r.AttemptLimit), EndedAt: at(r.EndedAt), ExpiresAt: at(r.ExpiresAt), Policy: r.LapsePolicy,
-		Retention: r.Retention, Unsettled: r.Unsettled, Released: r.ReleasedWith, Ended: fmt.Sprintf("%q", r.Ended), EndedCount: len(r.Ended),
+		Retention: r.Retention, UnsettledSince: at(r.UnsettledSince), Released: r.ReleasedWith, Ended: fmt.Sprintf("%q", r.Ended), EndedCount: len(r.Ended),
 		Outcome: outcomeText(r.Outcome), Digest: r.OutcomeDigest}
 }
 
@@ -221,7 +222,7 @@ func (e *entry) view(key store.Key) recordView {
 	v := recordView{Key: key, State: e.state, Fence: e.fence, Previous: e.previous, Attempt: e.attempt,
 		Number: e.number, Fingerprint: e.fingerprint, GrantedAt: e.granted, LeaseEnd: e.leaseEnd,
 		Limit: e.limit, EndedAt: e.ended, ExpiresAt: e.expires, Policy: policyOf(e.hold),
-		Retention: e.retention, Unsettled: e.unsettled, Released: e.released, Ended: fmt.Sprintf("%q", e.endedAttempts), EndedCount: len(e.endedAttempts),
+		Retention: e.retention, UnsettledSince: e.unsettledSince, Released: e.released, Ended: fmt.Sprintf("%q", e.endedAttempts), EndedCount: len(e.endedAttempts),
 		Outcome: outcomeText(e.outcome)}
 	if e.outcome != nil {
 		v.Digest = outcomeDigest(e.outcome)

@@ -270,9 +270,14 @@ type Granted struct {
 	LeaseExpiresAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=lease_expires_at,json=leaseExpiresAt,proto3" json:"lease_expires_at,omitempty"`
 	LeaseRemaining *durationpb.Duration   `protobuf:"bytes,7,opt,name=lease_remaining,json=leaseRemaining,proto3" json:"lease_remaining,omitempty"`
 	// From receipt of the request to the decision.
-	HeldFor       *durationpb.Duration `protobuf:"bytes,8,opt,name=held_for,json=heldFor,proto3" json:"held_for,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	HeldFor *durationpb.Duration `protobuf:"bytes,8,opt,name=held_for,json=heldFor,proto3" json:"held_for,omitempty"`
+	// When the earliest attempt was granted that may have acted, and of which nobody has said what
+	// became of it: how old a key that it left elsewhere can be. There if unsettled; 1970-01-01, as
+	// early as can be, if it is not known. Absent though unsettled, from a server that does not
+	// know this field: take it as that.
+	UnsettledSince *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=unsettled_since,json=unsettledSince,proto3" json:"unsettled_since,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Granted) Reset() {
@@ -357,6 +362,13 @@ func (x *Granted) GetLeaseRemaining() *durationpb.Duration {
 func (x *Granted) GetHeldFor() *durationpb.Duration {
 	if x != nil {
 		return x.HeldFor
+	}
+	return nil
+}
+
+func (x *Granted) GetUnsettledSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.UnsettledSince
 	}
 	return nil
 }
@@ -1844,7 +1856,7 @@ const file_idemd_v1_idempotency_proto_rawDesc = "" +
 	"unresolved\x129\n" +
 	"\x18fingerprint_incomparable\x18\x05 \x01(\bR\x17fingerprintIncomparable\x12(\n" +
 	"\x06served\x18\x0f \x01(\v2\x10.idemd.v1.ServedR\x06servedB\b\n" +
-	"\x06result\"\x86\x03\n" +
+	"\x06result\"\xcb\x03\n" +
 	"\aGranted\x12\x14\n" +
 	"\x05fence\x18\x01 \x01(\x03R\x05fence\x12%\n" +
 	"\x0eattempt_number\x18\x02 \x01(\x05R\rattemptNumber\x12\x1c\n" +
@@ -1854,7 +1866,8 @@ const file_idemd_v1_idempotency_proto_rawDesc = "" +
 	"granted_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tgrantedAt\x12D\n" +
 	"\x10lease_expires_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x0eleaseExpiresAt\x12B\n" +
 	"\x0flease_remaining\x18\a \x01(\v2\x19.google.protobuf.DurationR\x0eleaseRemaining\x124\n" +
-	"\bheld_for\x18\b \x01(\v2\x19.google.protobuf.DurationR\aheldFor\"\xd2\x01\n" +
+	"\bheld_for\x18\b \x01(\v2\x19.google.protobuf.DurationR\aheldFor\x12C\n" +
+	"\x0funsettled_since\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x0eunsettledSince\"\xd2\x01\n" +
 	"\n" +
 	"InProgress\x12D\n" +
 	"\x10lease_expires_at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x0eleaseExpiresAt\x12B\n" +
@@ -2039,75 +2052,76 @@ var file_idemd_v1_idempotency_proto_depIdxs = []int32{
 	25, // 11: idemd.v1.Granted.lease_expires_at:type_name -> google.protobuf.Timestamp
 	24, // 12: idemd.v1.Granted.lease_remaining:type_name -> google.protobuf.Duration
 	24, // 13: idemd.v1.Granted.held_for:type_name -> google.protobuf.Duration
-	25, // 14: idemd.v1.InProgress.lease_expires_at:type_name -> google.protobuf.Timestamp
-	24, // 15: idemd.v1.InProgress.lease_remaining:type_name -> google.protobuf.Duration
-	24, // 16: idemd.v1.InProgress.retry_after:type_name -> google.protobuf.Duration
-	27, // 17: idemd.v1.Completed.outcome:type_name -> idemd.v1.Outcome
-	25, // 18: idemd.v1.Completed.completed_at:type_name -> google.protobuf.Timestamp
-	25, // 19: idemd.v1.Completed.expires_at:type_name -> google.protobuf.Timestamp
-	24, // 20: idemd.v1.Completed.age:type_name -> google.protobuf.Duration
-	24, // 21: idemd.v1.Completed.retention:type_name -> google.protobuf.Duration
-	25, // 22: idemd.v1.Unresolved.lapsed_at:type_name -> google.protobuf.Timestamp
-	22, // 23: idemd.v1.RenewRequest.key:type_name -> idemd.v1.Key
-	24, // 24: idemd.v1.RenewRequest.lease:type_name -> google.protobuf.Duration
-	25, // 25: idemd.v1.RenewResponse.lease_expires_at:type_name -> google.protobuf.Timestamp
-	24, // 26: idemd.v1.RenewResponse.lease_remaining:type_name -> google.protobuf.Duration
-	24, // 27: idemd.v1.RenewResponse.held_for:type_name -> google.protobuf.Duration
-	26, // 28: idemd.v1.RenewResponse.served:type_name -> idemd.v1.Served
-	22, // 29: idemd.v1.CompleteRequest.key:type_name -> idemd.v1.Key
-	27, // 30: idemd.v1.CompleteRequest.outcome:type_name -> idemd.v1.Outcome
-	25, // 31: idemd.v1.CompleteResponse.completed_at:type_name -> google.protobuf.Timestamp
-	25, // 32: idemd.v1.CompleteResponse.expires_at:type_name -> google.protobuf.Timestamp
-	26, // 33: idemd.v1.CompleteResponse.served:type_name -> idemd.v1.Served
-	22, // 34: idemd.v1.ReleaseRequest.key:type_name -> idemd.v1.Key
-	28, // 35: idemd.v1.ReleaseRequest.effect:type_name -> idemd.v1.Effect
-	29, // 36: idemd.v1.ReleaseResponse.state:type_name -> idemd.v1.State
-	26, // 37: idemd.v1.ReleaseResponse.served:type_name -> idemd.v1.Served
-	22, // 38: idemd.v1.LookupRequest.key:type_name -> idemd.v1.Key
-	23, // 39: idemd.v1.LookupRequest.fingerprint:type_name -> idemd.v1.Fingerprint
-	29, // 40: idemd.v1.LookupResponse.state:type_name -> idemd.v1.State
-	30, // 41: idemd.v1.LookupResponse.lapse_policy:type_name -> idemd.v1.LapsePolicy
-	25, // 42: idemd.v1.LookupResponse.granted_at:type_name -> google.protobuf.Timestamp
-	25, // 43: idemd.v1.LookupResponse.lease_expires_at:type_name -> google.protobuf.Timestamp
-	25, // 44: idemd.v1.LookupResponse.ended_at:type_name -> google.protobuf.Timestamp
-	25, // 45: idemd.v1.LookupResponse.expires_at:type_name -> google.protobuf.Timestamp
-	27, // 46: idemd.v1.LookupResponse.outcome:type_name -> idemd.v1.Outcome
-	26, // 47: idemd.v1.LookupResponse.served:type_name -> idemd.v1.Served
-	15, // 48: idemd.v1.SessionRequest.operations:type_name -> idemd.v1.SessionOperation
-	24, // 49: idemd.v1.SessionOperation.time_left:type_name -> google.protobuf.Duration
-	0,  // 50: idemd.v1.SessionOperation.claim:type_name -> idemd.v1.ClaimRequest
-	6,  // 51: idemd.v1.SessionOperation.renew:type_name -> idemd.v1.RenewRequest
-	8,  // 52: idemd.v1.SessionOperation.complete:type_name -> idemd.v1.CompleteRequest
-	10, // 53: idemd.v1.SessionOperation.release:type_name -> idemd.v1.ReleaseRequest
-	12, // 54: idemd.v1.SessionOperation.lookup:type_name -> idemd.v1.LookupRequest
-	17, // 55: idemd.v1.SessionResponse.answers:type_name -> idemd.v1.SessionAnswer
-	1,  // 56: idemd.v1.SessionAnswer.claim:type_name -> idemd.v1.ClaimResponse
-	7,  // 57: idemd.v1.SessionAnswer.renew:type_name -> idemd.v1.RenewResponse
-	9,  // 58: idemd.v1.SessionAnswer.complete:type_name -> idemd.v1.CompleteResponse
-	11, // 59: idemd.v1.SessionAnswer.release:type_name -> idemd.v1.ReleaseResponse
-	13, // 60: idemd.v1.SessionAnswer.lookup:type_name -> idemd.v1.LookupResponse
-	20, // 61: idemd.v1.GetTopologyResponse.regions:type_name -> idemd.v1.Region
-	21, // 62: idemd.v1.GetTopologyResponse.placements:type_name -> idemd.v1.NamespacePlacement
-	31, // 63: idemd.v1.NamespacePlacement.placement:type_name -> idemd.v1.Placement
-	0,  // 64: idemd.v1.IdempotencyService.Claim:input_type -> idemd.v1.ClaimRequest
-	6,  // 65: idemd.v1.IdempotencyService.Renew:input_type -> idemd.v1.RenewRequest
-	8,  // 66: idemd.v1.IdempotencyService.Complete:input_type -> idemd.v1.CompleteRequest
-	10, // 67: idemd.v1.IdempotencyService.Release:input_type -> idemd.v1.ReleaseRequest
-	12, // 68: idemd.v1.IdempotencyService.Lookup:input_type -> idemd.v1.LookupRequest
-	14, // 69: idemd.v1.IdempotencyService.Session:input_type -> idemd.v1.SessionRequest
-	18, // 70: idemd.v1.IdempotencyService.GetTopology:input_type -> idemd.v1.GetTopologyRequest
-	1,  // 71: idemd.v1.IdempotencyService.Claim:output_type -> idemd.v1.ClaimResponse
-	7,  // 72: idemd.v1.IdempotencyService.Renew:output_type -> idemd.v1.RenewResponse
-	9,  // 73: idemd.v1.IdempotencyService.Complete:output_type -> idemd.v1.CompleteResponse
-	11, // 74: idemd.v1.IdempotencyService.Release:output_type -> idemd.v1.ReleaseResponse
-	13, // 75: idemd.v1.IdempotencyService.Lookup:output_type -> idemd.v1.LookupResponse
-	16, // 76: idemd.v1.IdempotencyService.Session:output_type -> idemd.v1.SessionResponse
-	19, // 77: idemd.v1.IdempotencyService.GetTopology:output_type -> idemd.v1.GetTopologyResponse
-	71, // [71:78] is the sub-list for method output_type
-	64, // [64:71] is the sub-list for method input_type
-	64, // [64:64] is the sub-list for extension type_name
-	64, // [64:64] is the sub-list for extension extendee
-	0,  // [0:64] is the sub-list for field type_name
+	25, // 14: idemd.v1.Granted.unsettled_since:type_name -> google.protobuf.Timestamp
+	25, // 15: idemd.v1.InProgress.lease_expires_at:type_name -> google.protobuf.Timestamp
+	24, // 16: idemd.v1.InProgress.lease_remaining:type_name -> google.protobuf.Duration
+	24, // 17: idemd.v1.InProgress.retry_after:type_name -> google.protobuf.Duration
+	27, // 18: idemd.v1.Completed.outcome:type_name -> idemd.v1.Outcome
+	25, // 19: idemd.v1.Completed.completed_at:type_name -> google.protobuf.Timestamp
+	25, // 20: idemd.v1.Completed.expires_at:type_name -> google.protobuf.Timestamp
+	24, // 21: idemd.v1.Completed.age:type_name -> google.protobuf.Duration
+	24, // 22: idemd.v1.Completed.retention:type_name -> google.protobuf.Duration
+	25, // 23: idemd.v1.Unresolved.lapsed_at:type_name -> google.protobuf.Timestamp
+	22, // 24: idemd.v1.RenewRequest.key:type_name -> idemd.v1.Key
+	24, // 25: idemd.v1.RenewRequest.lease:type_name -> google.protobuf.Duration
+	25, // 26: idemd.v1.RenewResponse.lease_expires_at:type_name -> google.protobuf.Timestamp
+	24, // 27: idemd.v1.RenewResponse.lease_remaining:type_name -> google.protobuf.Duration
+	24, // 28: idemd.v1.RenewResponse.held_for:type_name -> google.protobuf.Duration
+	26, // 29: idemd.v1.RenewResponse.served:type_name -> idemd.v1.Served
+	22, // 30: idemd.v1.CompleteRequest.key:type_name -> idemd.v1.Key
+	27, // 31: idemd.v1.CompleteRequest.outcome:type_name -> idemd.v1.Outcome
+	25, // 32: idemd.v1.CompleteResponse.completed_at:type_name -> google.protobuf.Timestamp
+	25, // 33: idemd.v1.CompleteResponse.expires_at:type_name -> google.protobuf.Timestamp
+	26, // 34: idemd.v1.CompleteResponse.served:type_name -> idemd.v1.Served
+	22, // 35: idemd.v1.ReleaseRequest.key:type_name -> idemd.v1.Key
+	28, // 36: idemd.v1.ReleaseRequest.effect:type_name -> idemd.v1.Effect
+	29, // 37: idemd.v1.ReleaseResponse.state:type_name -> idemd.v1.State
+	26, // 38: idemd.v1.ReleaseResponse.served:type_name -> idemd.v1.Served
+	22, // 39: idemd.v1.LookupRequest.key:type_name -> idemd.v1.Key
+	23, // 40: idemd.v1.LookupRequest.fingerprint:type_name -> idemd.v1.Fingerprint
+	29, // 41: idemd.v1.LookupResponse.state:type_name -> idemd.v1.State
+	30, // 42: idemd.v1.LookupResponse.lapse_policy:type_name -> idemd.v1.LapsePolicy
+	25, // 43: idemd.v1.LookupResponse.granted_at:type_name -> google.protobuf.Timestamp
+	25, // 44: idemd.v1.LookupResponse.lease_expires_at:type_name -> google.protobuf.Timestamp
+	25, // 45: idemd.v1.LookupResponse.ended_at:type_name -> google.protobuf.Timestamp
+	25, // 46: idemd.v1.LookupResponse.expires_at:type_name -> google.protobuf.Timestamp
+	27, // 47: idemd.v1.LookupResponse.outcome:type_name -> idemd.v1.Outcome
+	26, // 48: idemd.v1.LookupResponse.served:type_name -> idemd.v1.Served
+	15, // 49: idemd.v1.SessionRequest.operations:type_name -> idemd.v1.SessionOperation
+	24, // 50: idemd.v1.SessionOperation.time_left:type_name -> google.protobuf.Duration
+	0,  // 51: idemd.v1.SessionOperation.claim:type_name -> idemd.v1.ClaimRequest
+	6,  // 52: idemd.v1.SessionOperation.renew:type_name -> idemd.v1.RenewRequest
+	8,  // 53: idemd.v1.SessionOperation.complete:type_name -> idemd.v1.CompleteRequest
+	10, // 54: idemd.v1.SessionOperation.release:type_name -> idemd.v1.ReleaseRequest
+	12, // 55: idemd.v1.SessionOperation.lookup:type_name -> idemd.v1.LookupRequest
+	17, // 56: idemd.v1.SessionResponse.answers:type_name -> idemd.v1.SessionAnswer
+	1,  // 57: idemd.v1.SessionAnswer.claim:type_name -> idemd.v1.ClaimResponse
+	7,  // 58: idemd.v1.SessionAnswer.renew:type_name -> idemd.v1.RenewResponse
+	9,  // 59: idemd.v1.SessionAnswer.complete:type_name -> idemd.v1.CompleteResponse
+	11, // 60: idemd.v1.SessionAnswer.release:type_name -> idemd.v1.ReleaseResponse
+	13, // 61: idemd.v1.SessionAnswer.lookup:type_name -> idemd.v1.LookupResponse
+	20, // 62: idemd.v1.GetTopologyResponse.regions:type_name -> idemd.v1.Region
+	21, // 63: idemd.v1.GetTopologyResponse.placements:type_name -> idemd.v1.NamespacePlacement
+	31, // 64: idemd.v1.NamespacePlacement.placement:type_name -> idemd.v1.Placement
+	0,  // 65: idemd.v1.IdempotencyService.Claim:input_type -> idemd.v1.ClaimRequest
+	6,  // 66: idemd.v1.IdempotencyService.Renew:input_type -> idemd.v1.RenewRequest
+	8,  // 67: idemd.v1.IdempotencyService.Complete:input_type -> idemd.v1.CompleteRequest
+	10, // 68: idemd.v1.IdempotencyService.Release:input_type -> idemd.v1.ReleaseRequest
+	12, // 69: idemd.v1.IdempotencyService.Lookup:input_type -> idemd.v1.LookupRequest
+	14, // 70: idemd.v1.IdempotencyService.Session:input_type -> idemd.v1.SessionRequest
+	18, // 71: idemd.v1.IdempotencyService.GetTopology:input_type -> idemd.v1.GetTopologyRequest
+	1,  // 72: idemd.v1.IdempotencyService.Claim:output_type -> idemd.v1.ClaimResponse
+	7,  // 73: idemd.v1.IdempotencyService.Renew:output_type -> idemd.v1.RenewResponse
+	9,  // 74: idemd.v1.IdempotencyService.Complete:output_type -> idemd.v1.CompleteResponse
+	11, // 75: idemd.v1.IdempotencyService.Release:output_type -> idemd.v1.ReleaseResponse
+	13, // 76: idemd.v1.IdempotencyService.Lookup:output_type -> idemd.v1.LookupResponse
+	16, // 77: idemd.v1.IdempotencyService.Session:output_type -> idemd.v1.SessionResponse
+	19, // 78: idemd.v1.IdempotencyService.GetTopology:output_type -> idemd.v1.GetTopologyResponse
+	72, // [72:79] is the sub-list for method output_type
+	65, // [65:72] is the sub-list for method input_type
+	65, // [65:65] is the sub-list for extension type_name
+	65, // [65:65] is the sub-list for extension extendee
+	0,  // [0:65] is the sub-list for field type_name
 }
 
 func init() { file_idemd_v1_idempotency_proto_init() }

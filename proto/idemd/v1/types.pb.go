@@ -606,8 +606,12 @@ type Record struct {
 	Outcome       *Outcome `protobuf:"bytes,18,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	// SHA-256 that identifies the outcome.
 	OutcomeDigest []byte `protobuf:"bytes,19,opt,name=outcome_digest,json=outcomeDigest,proto3" json:"outcome_digest,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// When the earliest attempt before the current one was granted of which nobody has said what
+	// became of it. There if unsettled; 1970-01-01, as early as can be, if it is not known. Absent
+	// though unsettled, from a server that does not know this field: take it as that.
+	UnsettledSince *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=unsettled_since,json=unsettledSince,proto3" json:"unsettled_since,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Record) Reset() {
@@ -769,6 +773,13 @@ func (x *Record) GetOutcome() *Outcome {
 func (x *Record) GetOutcomeDigest() []byte {
 	if x != nil {
 		return x.OutcomeDigest
+	}
+	return nil
+}
+
+func (x *Record) GetUnsettledSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.UnsettledSince
 	}
 	return nil
 }
@@ -1065,7 +1076,7 @@ const file_idemd_v1_types_proto_rawDesc = "" +
 	"\atrailer\x18\x06 \x03(\v2\x17.idemd.v1.MetadataEntryR\atrailer\"9\n" +
 	"\rMetadataEntry\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\fR\x05value\"\xfc\x06\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value\"\xc1\a\n" +
 	"\x06Record\x12\x1f\n" +
 	"\x03key\x18\x01 \x01(\v2\r.idemd.v1.KeyR\x03key\x12%\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x0f.idemd.v1.StateR\x05state\x12\x16\n" +
@@ -1088,7 +1099,8 @@ const file_idemd_v1_types_proto_rawDesc = "" +
 	"\rreleased_with\x18\x10 \x01(\x0e2\x10.idemd.v1.EffectR\freleasedWith\x12%\n" +
 	"\x0eended_attempts\x18\x11 \x01(\x05R\rendedAttempts\x12+\n" +
 	"\aoutcome\x18\x12 \x01(\v2\x11.idemd.v1.OutcomeR\aoutcome\x12%\n" +
-	"\x0eoutcome_digest\x18\x13 \x01(\fR\routcomeDigest\"\xdb\x02\n" +
+	"\x0eoutcome_digest\x18\x13 \x01(\fR\routcomeDigest\x12C\n" +
+	"\x0funsettled_since\x18\x14 \x01(\v2\x1a.google.protobuf.TimestampR\x0eunsettledSince\"\xdb\x02\n" +
 	"\x05Event\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12'\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x13.idemd.v1.EventKindR\x04kind\x12\x14\n" +
@@ -1185,15 +1197,16 @@ var file_idemd_v1_types_proto_depIdxs = []int32{
 	14, // 11: idemd.v1.Record.retention:type_name -> google.protobuf.Duration
 	1,  // 12: idemd.v1.Record.released_with:type_name -> idemd.v1.Effect
 	7,  // 13: idemd.v1.Record.outcome:type_name -> idemd.v1.Outcome
-	13, // 14: idemd.v1.Event.at:type_name -> google.protobuf.Timestamp
-	3,  // 15: idemd.v1.Event.kind:type_name -> idemd.v1.EventKind
-	7,  // 16: idemd.v1.Event.outcome:type_name -> idemd.v1.Outcome
-	4,  // 17: idemd.v1.Placement.move_phase:type_name -> idemd.v1.MovePhase
-	18, // [18:18] is the sub-list for method output_type
-	18, // [18:18] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	13, // 14: idemd.v1.Record.unsettled_since:type_name -> google.protobuf.Timestamp
+	13, // 15: idemd.v1.Event.at:type_name -> google.protobuf.Timestamp
+	3,  // 16: idemd.v1.Event.kind:type_name -> idemd.v1.EventKind
+	7,  // 17: idemd.v1.Event.outcome:type_name -> idemd.v1.Outcome
+	4,  // 18: idemd.v1.Placement.move_phase:type_name -> idemd.v1.MovePhase
+	19, // [19:19] is the sub-list for method output_type
+	19, // [19:19] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_idemd_v1_types_proto_init() }
