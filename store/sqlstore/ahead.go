@@ -40,7 +40,7 @@ func newKeeper(opts Options, pool *pgxpool.Pool, d dialect, clock *dbClock, c *c
 	return &keeper{opts: opts, pool: pool, dialect: d, clock: clock, catalog: c}
 }
 
-// createAhead makes the buckets that are missing, and tells how many there are after the
+// createAhead makes the buckets that are missing, and the columns that open ones lack, and tells how many there are after the
 // current one.
 func (k *keeper) createAhead(ctx context.Context) error {
 	snap, err := k.catalog.current(ctx)
@@ -55,6 +55,9 @@ func (k *keeper) createAhead(ctx context.Context) error {
 	}
 	if snap, err = k.catalog.current(ctx); err != nil {
 		return errors.Join(append(failed, err)...)
+	}
+	if err := k.completeTables(ctx, snap); err != nil {
+		failed = append(failed, err)
 	}
 	k.opts.Observer.BucketsAhead(k.ahead(snap))
 	if err := k.missing(snap); err != nil {

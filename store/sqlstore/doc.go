@@ -14,7 +14,7 @@
 //   - placement.go, import.go, forget.go: namespaces that move between regions.
 //   - home.go, seal.go, clock.go: which bucket a grant goes into, and when it may.
 //   - catalog.go: this process's copy of the registry and the namespaces; namespaces.go.
-//   - ahead.go: buckets made; maintain.go, retire.go, kept.go: buckets emptied and dropped.
+//   - ahead.go, columns.go: buckets made; maintain.go, retire.go, kept.go: buckets emptied and dropped.
 //   - dialect.go, postgres.go, cockroach.go: what differs between the databases, connections.
 //   - migrate.go, migrations: the tables beside the buckets.
 //   - errors.go: what an error of the database means.

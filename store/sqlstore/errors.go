@@ -19,7 +19,7 @@ const (
 	faultNone    fault = iota
 	faultRetry         // nothing was done, and it may work at once
 	faultUnknown       // it may have been done: read back what became of it
-	faultGone          // a table does not exist: this replica's copy of the registry is old
+	faultGone          // a table does not exist, or has not all columns: maintenance must look
 	faultRefused       // nothing was done, and sending it again does not help
 )
 
@@ -58,7 +58,8 @@ var faults = map[string]fault{
 	"58C01": faultUnknown, // InternalConnectionFailure
 	"XXA00": faultUnknown, // committed, but a schema change failed
 
-	"42P01": faultGone, // undefined_table
+	"42P01": faultGone, // undefined_table: this replica's copy of the registry is old
+	"42703": faultGone, // undefined_column: a replica of an older release has just made the bucket
 }
 
 // faultOf classifies an error of a statement that was sent or may have been.

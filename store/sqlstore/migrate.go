@@ -29,7 +29,8 @@ import (
 //
 // A replica refuses to start on an older schema than its own, and stops answering when a
 // migration comes that it is not compatible with. The tables of buckets are made by the
-// replicas. A new column in them has a default, and a migration adds it to those that exist.
+// replicas, in an upgrade also by those of the old release. So a new column in them is one that
+// the old release's statements can leave out, and those of the new one add it: see columns.go.
 
 //go:embed migrations/*.sql
 var migrationFiles embed.FS

@@ -54,7 +54,7 @@ func (s *Store) checkRights(ctx context.Context) error {
 // deniedTables returns a table that the user may not write to, and a bucket that it may not
 // drop, if there are such.
 func (s *Store) deniedTables(ctx context.Context) (denied, foreign string, err error) {
-	names := slices.Concat(baseTables, s.bucketTables(s.catalog.copy.Load()))
+	names := slices.Concat(baseTables, s.catalog.copy.Load().tables(s.opts.Region))
 	err = s.pool.QueryRow(ctx, `SELECT
   coalesce(min(c.relname::text) FILTER (WHERE NOT (has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'INSERT')
     AND has_table_privilege(c.oid, 'UPDATE') AND has_table_privilege(c.oid, 'DELETE'))), ''),
@@ -65,12 +65,12 @@ FROM unnest($1::text[]) AS x(name) JOIN pg_class AS c ON c.oid = to_regclass(x.n
 	return denied, foreign, err
 }
 
-// bucketTables are the tables of the open buckets.
-func (s *Store) bucketTables(snap *snapshot) []string {
+// tables are the tables of the open buckets.
+func (s *snapshot) tables(region string) []string {
 	var names []string
 	for _, tier := range store.Tiers {
-		for _, id := range snap.buckets[tier] {
-			names = append(names, id.table(s.opts.Region))
+		for _, id := range s.buckets[tier] {
+			names = append(names, id.table(region))
 		}
 	}
 	return names
@@ -79,7 +79,7 @@ func (s *Store) bucketTables(snap *snapshot) []string {
 // checkTables says which open buckets have no table any more. It is not made again by itself:
 // what was in it is forgotten, and would be granted once more.
 func (s *Store) checkTables(ctx context.Context, snap *snapshot) error {
-	rows, err := s.pool.Query(ctx, "SELECT name FROM unnest($1::text[]) AS x(name) WHERE to_regclass(name) IS NULL ORDER BY name", s.bucketTables(snap))
+	rows, err := s.pool.Query(ctx, "SELECT name FROM unnest($1::text[]) AS x(name) WHERE to_regclass(name) IS NULL ORDER BY name", snap.tables(s.opts.Region))
 	if err != nil {
 		return unavailable(err)
 	}

@@ -55,7 +55,7 @@ func TestHealthSaysThatATableIsGone(t *testing.T) {
 	if err := s.Health(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	name := s.bucketTables(s.catalog.copy.Load())[0]
+	name := s.catalog.copy.Load().tables(s.opts.Region)[0]
 	execute(t, dial(t, dsn), "DROP TABLE "+name)
 	for what, err := range map[string]error{"health": s.Health(t.Context()), "maintenance": s.provideNext(t.Context())} {
 		if err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "is gone") {
@@ -66,7 +66,7 @@ func TestHealthSaysThatATableIsGone(t *testing.T) {
 		t.Error("the table was made again")
 	}
 	// As deploy/DATABASE.md says it is made again by hand.
-	names := s.bucketTables(s.catalog.copy.Load())
+	names := s.catalog.copy.Load().tables(s.opts.Region)
 	execute(t, dial(t, dsn), "CREATE TABLE "+name+" (LIKE "+names[1]+" INCLUDING ALL) WITH (fillfactor = 70)")
 	if err := s.Health(t.Context()); err != nil {
 		t.Error(err)
