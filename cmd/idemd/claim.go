@@ -126,6 +126,7 @@ func (c *claimCmd) grantedText(s *session, p *page, g *idemdv1.Granted) {
 	if g.GetPreviousFence() != 0 {
 		p.field("previous fence", g.GetPreviousFence())
 	}
+	p.unsettledSince(g)
 	p.until("lease ends", g.GetLeaseExpiresAt(), g.GetLeaseRemaining())
 
 	holder := slices.Concat(c.next(), flagArgs("--attempt", c.Attempt.String()), []string{"--fence", fmt.Sprint(g.GetFence())})

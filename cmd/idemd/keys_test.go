@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	idemdv1 "github.com/idemd/idemd/proto/idemd/v1"
 	"github.com/idemd/idemd/store"
@@ -218,13 +219,41 @@ func TestOutcomesThatCannotBe(t *testing.T) {
 // if nothing had happened at all.
 func TestReleaseOfATakeover(t *testing.T) {
 	s := serve(t, t.TempDir())
-	s.run(t, "claim", "--id=a", "--attempt=one").ok(t)
+	var first idemdv1.ClaimResponse
+	s.json(t, &first, "claim", "--id=a", "--attempt=one")
+	since := regexp.MustCompile(`(?m)^  unsettled since +` + regexp.QuoteMeta(formatTime(first.GetGranted().GetGrantedAt())) + `$`)
 	s.run(t, "release", "--id=a", "--attempt=one", "--effect=unknown").ok(t)
-	if out := s.run(t, "claim", "--id=a", "--attempt=two").ok(t); !strings.Contains(out, "leaves the key unsettled") {
+	if out := s.run(t, "record", "inspect", "--id=a").ok(t); strings.Contains(out, "unsettled since") {
+		t.Errorf("inspect of what has no attempt before:\n%s", out)
+	}
+	if out := s.run(t, "claim", "--id=a", "--attempt=two").ok(t); !strings.Contains(out, "leaves the key unsettled") || !since.MatchString(out) {
 		t.Errorf("claim after a lapse:\n%s", out)
 	}
 	if out := s.run(t, "release", "--id=a", "--attempt=two", "--effect=none").ok(t); !strings.Contains(out, "an earlier one may have acted") {
 		t.Errorf("release:\n%s", out)
+	}
+	if out := s.run(t, "record", "inspect", "--id=a").ok(t); !since.MatchString(out) {
+		t.Errorf("inspect:\n%s", out)
+	}
+}
+
+func TestUnsettledSinceText(t *testing.T) {
+	for _, test := range []struct {
+		g    *idemdv1.Granted
+		want string
+	}{
+		{&idemdv1.Granted{UnsettledSince: timestamppb.New(store.LongAgo)}, ""},
+		{&idemdv1.Granted{Unsettled: true}, "not known: an earlier release did not keep it"},
+		{&idemdv1.Granted{Unsettled: true, UnsettledSince: timestamppb.New(store.LongAgo)}, "not known: an earlier release did not keep it"},
+		{&idemdv1.Granted{Unsettled: true, UnsettledSince: timestamppb.New(time.UnixMicro(1_700_000_000_000_001))}, "2023-11-14T22:13:20.000001Z"},
+	} {
+		var p page
+		var out strings.Builder
+		p.unsettledSince(test.g)
+		err := p.print(&out)
+		if got := strings.TrimSpace(strings.TrimPrefix(out.String(), "  unsettled since")); err != nil || got != test.want {
+			t.Errorf("%v: %q, %v; want %q", test.g, got, err, test.want)
+		}
 	}
 }
 

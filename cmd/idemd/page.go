@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	idemdv1 "github.com/idemd/idemd/proto/idemd/v1"
+	"github.com/idemd/idemd/store"
 )
 
 // page is a text answer: headings, fields under them, and lines as they are.
@@ -31,6 +32,21 @@ func (p *page) field(name string, value any) { p.line("  %s\t%v", name, value) }
 func (p *page) when(name string, t *timestamppb.Timestamp) {
 	if t != nil {
 		p.field(name, formatTime(t))
+	}
+}
+
+// unsettledSince adds the field with since when a key is unsettled, if it is.
+func (p *page) unsettledSince(m interface {
+	GetUnsettled() bool
+	GetUnsettledSince() *timestamppb.Timestamp
+}) {
+	since := m.GetUnsettledSince()
+	switch {
+	case !m.GetUnsettled():
+	case since == nil || since.AsTime().Equal(store.LongAgo):
+		p.field("unsettled since", "not known: an earlier release did not keep it")
+	default:
+		p.field("unsettled since", formatTime(since))
 	}
 }
 

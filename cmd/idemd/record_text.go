@@ -52,6 +52,7 @@ func stateFields(p *page, r *idemdv1.Record) {
 	if r.GetUnsettled() {
 		p.field("unsettled", "an attempt before this one may have acted")
 	}
+	p.unsettledSince(r)
 	if r.GetReleasedWith() != idemdv1.Effect_EFFECT_UNSPECIFIED {
 		p.field("released with effect", storepb.Word(r.GetReleasedWith(), "EFFECT_"))
 	}
