@@ -97,6 +97,7 @@ type grant struct {
 	fence     int64
 	previous  int64
 	unsettled bool
+	since     time.Time // it is unsettled
 	grantedAt time.Time
 	claimed   time.Duration // when it was first asked for
 	answered  time.Duration // when it was first answered
@@ -136,7 +137,7 @@ func (k *keyHistory) granted(c *call, claimed time.Duration) {
 	g := k.byID[c.Attempt]
 	if g == nil {
 		g = &grant{
-			attempt: c.Attempt, fence: t.Fence, previous: t.Previous, unsettled: t.Unsettled, grantedAt: t.GrantedAt,
+			attempt: c.Attempt, fence: t.Fence, previous: t.Previous, unsettled: t.Unsettled, since: t.Since, grantedAt: t.GrantedAt,
 			claimed: claimed, answered: c.Answered, ending: never,
 		}
 		k.byID[c.Attempt] = g
@@ -210,6 +211,9 @@ func (k *keyHistory) checkLeases() {
 			}
 			if next.previous == g.fence && !g.nothing && !next.unsettled {
 				k.fault("S10: fence %d was granted unmarked, though nobody knows what fence %d did", next.fence, g.fence)
+			}
+			if next.previous == g.fence && !g.nothing && next.since.After(g.grantedAt) {
+				k.fault("S10: fence %d is unsettled since %v, though nobody knows what fence %d did, granted at %v", next.fence, next.since, g.fence, g.grantedAt)
 			}
 		}
 	}

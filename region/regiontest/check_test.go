@@ -96,6 +96,9 @@ func TestTheCheckFindsWhatIsBroken(t *testing.T) {
 		"after the lease, unmarked": {want: "S10", calls: []call{
 			grantOf(0, 10, "a", shortLease), grantOf(120, 130, "b", answer{Fence: 6, Previous: 5, Number: 2}),
 		}},
+		"unsettled since later than it is": {want: "S10", calls: []call{
+			grantOf(0, 10, "a", shortLease), grantOf(120, 130, "b", answer{Fence: 6, Previous: 5, Number: 2, Unsettled: true, Since: instant(11)}),
+		}},
 		"one fence twice": {want: "S2", calls: []call{
 			grantOf(0, 10, "a", answer{Fence: 5}), releaseOf(20, 30, "a", 5, none, nil), grantOf(40, 50, "b", answer{Fence: 5}),
 		}},

@@ -56,6 +56,7 @@ type answer struct {
 	Previous  int64
 	Number    int
 	Unsettled bool
+	Since     time.Time // when it is unsettled
 	Lapsed    bool
 	State     store.State
 	Outcome   string
@@ -109,8 +110,8 @@ func (c *call) String() string {
 		return fmt.Sprintf("%s: refused: %v", text, c.Err)
 	}
 	t := c.Told
-	return fmt.Sprintf("%s: %s, fence %d (before %d), number %d, state %d, lapsed %t, unsettled %t, outcome %q, granted %s, lease to %s, home %s, epoch %d, forwarded %t",
-		text, t.Kind, t.Fence, t.Previous, t.Number, t.State, t.Lapsed, t.Unsettled, t.Outcome,
+	return fmt.Sprintf("%s: %s, fence %d (before %d), number %d, state %d, lapsed %t, unsettled %t since %s, outcome %q, granted %s, lease to %s, home %s, epoch %d, forwarded %t",
+		text, t.Kind, t.Fence, t.Previous, t.Number, t.State, t.Lapsed, t.Unsettled, t.Since.Format("05.000"), t.Outcome,
 		t.GrantedAt.Format("05.000"), t.LeaseEnd.Format("05.000"), t.Served.Home, t.Served.Epoch, t.Served.Forwarded)
 }
 
@@ -152,7 +153,7 @@ func (r *recorder) Claim(ctx context.Context, req store.ClaimRequest) (store.Cla
 	case got.Granted != nil:
 		g := got.Granted
 		told = answer{
-			Kind: granted, Fence: g.Fence, Previous: g.PreviousFence, Number: g.AttemptNumber, Unsettled: g.Unsettled,
+			Kind: granted, Fence: g.Fence, Previous: g.PreviousFence, Number: g.AttemptNumber, Unsettled: g.Unsettled, Since: g.UnsettledSince,
 			GrantedAt: g.GrantedAt, LeaseEnd: g.LeaseExpiresAt, Deadline: r.deadline(sent, g.LeaseRemaining, g.HeldFor), Served: got.Served,
 		}
 	case got.Completed != nil:
