@@ -102,8 +102,9 @@ func (s *stored) record() (*store.Record, error) {
 	return rec, s.checkRanges()
 }
 
-// since is since when the record is unsettled. Releases that know only that it is, or not, write
-// beside this one: so the time counts if it is, and is not known if they said so.
+// since is since when the record is unsettled. In an upgrade the older release, which knows only
+// whether it is, writes beside this one: so that decides, and where it left no time there is none
+// to know. A time that it left standing is of the row's past, so that it is too early at worst.
 func (s *stored) since() time.Time {
 	switch {
 	case !s.unsettled:
