@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"crypto/rand"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -26,11 +27,36 @@ type Attempt struct {
 	Unsettled bool
 	// PreviousFence is the fence of the attempt before; zero if there was none.
 	PreviousFence int64
+	// Since is when the first attempt was granted that may have acted, by idemd's clock: this one or, if
+	// it is Unsettled, an earlier one. No step of the intent was taken before, so it is the intent time
+	// of steps; see [StepKey]. It is [store.LongAgo] in the rare case that nobody knows.
+	Since time.Time
 
 	lease *lease
-	// intentMade is when the intent was first made, by this process's monotonic clock; zero if
-	// that is not known.
-	intentMade time.Time
+	begun time.Time // Since, by this process's monotonic clock
+	steps steps
+}
+
+// steps are the keys that were derived for steps of an attempt's intent.
+type steps struct {
+	mu   sync.Mutex
+	keys map[string]bool
+}
+
+func (s *steps) add(key string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.keys == nil {
+		s.keys = map[string]bool{}
+	}
+	s.keys[key] = true
+	return key
+}
+
+func (s *steps) have(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.keys[key]
 }
 
 // Deadline is until when the right to act is certain, by this process's own clock. While
@@ -40,8 +66,12 @@ func (a *Attempt) Deadline() time.Time { return a.lease.until() }
 // DownstreamKey derives the key for a step of this intent at another system: the same for
 // every attempt, another one for another intent or step. It is Downstream of package
 // client/key, of the attempt's key: 64 hexadecimal digits. Pass it to the system that is called, in the
-// field or header that it has for it; for a gRPC call of a guarded service [StepKey] does that.
-func (a *Attempt) DownstreamKey(step string) string { return keys.Downstream(a.Key, step) }
+// field or header that it has for it; for a gRPC call of a guarded service [StepKey] does that, and
+// SetStepKey of package idemhttp for one of HTTP. A step that is a [Do] with the key as its ID has
+// Since as its intent time.
+func (a *Attempt) DownstreamKey(step string) string {
+	return a.steps.add(keys.Downstream(a.Key, step))
+}
 
 // StepKey gives one gRPC call that guarded code makes, in a handler or in the function of [Do],
 // the key for that step of its intent: [Attempt.DownstreamKey], whichever attempt makes the
@@ -50,6 +80,11 @@ func (a *Attempt) DownstreamKey(step string) string { return keys.Downstream(a.K
 // [MetadataKey]. If ctx is in no attempt (see [AttemptFrom]) the call gets no key from it, and
 // the interceptor draws one.
 //
+// The call carries [Attempt.Since] too, as [MetadataIntentTime], unless its metadata has one of its own:
+// an intent may be unsettled for longer than the service further on keeps the step's outcome, and
+// then that refuses the step ([store.ErrKeyExpired]) and does not take it again. So that this does not
+// happen, let services further on keep outcomes for as long as this one may be repeated.
+//
 // A step that is taken several times, such as one refund for each of three parcels, is several
 // steps: their names must differ.
 func StepKey(ctx context.Context, step string) grpc.CallOption {
@@ -57,7 +92,16 @@ func StepKey(ctx context.Context, step string) grpc.CallOption {
 	if !ok {
 		return grpc.EmptyCallOption{}
 	}
-	return Key(a.DownstreamKey(step))
+	return keyOption{id: a.DownstreamKey(step), made: a.Since}
+}
+
+// stepMade is when the intent of a key was first made, if it is that of a step of the attempt that ctx is
+// in; zero if it is not, or that is not known.
+func stepMade(ctx context.Context, key store.Key) time.Time {
+	if a, ok := AttemptFrom(ctx); ok && a.steps.have(key.ID) {
+		return a.Since
+	}
+	return time.Time{}
 }
 
 type attemptKey struct{}

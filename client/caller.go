@@ -44,7 +44,8 @@ func Key(id string) grpc.CallOption { return keyOption{id: id} }
 
 type keyOption struct {
 	grpc.EmptyCallOption
-	id string
+	id   string
+	made time.Time // the intent time; zero: none
 }
 
 // UnaryClientInterceptor gives each call of a guarded method one key, and sends the call
@@ -91,7 +92,7 @@ func (c *caller) call(ctx context.Context, name string, req, reply any, cc *grpc
 	given, opts := takeKey(opts)
 	if given != nil {
 		md, _ := metadata.FromOutgoingContext(ctx) // a copy
-		ctx = withKey(ctx, md, given.id)
+		ctx = withKey(ctx, withIntentTime(ctx, md, given.made), given.id)
 	} else if m.guarded {
 		ctx = keyed(ctx, m, req)
 	}
@@ -182,6 +183,18 @@ func keyed(ctx context.Context, m *method, req any) context.Context {
 	default:
 		return ctx
 	}
+}
+
+// withIntentTime adds a step's intent time to a call's metadata, unless that has one of its own. One that was
+// copied from the incoming call is that of another intent.
+func withIntentTime(ctx context.Context, md metadata.MD, made time.Time) metadata.MD {
+	own := md.Get(MetadataIntentTime)
+	if made.IsZero() || len(own) > 0 && !slices.Equal(own, metadata.ValueFromIncomingContext(ctx, MetadataIntentTime)) {
+		return md
+	}
+	md = md.Copy()
+	md.Set(MetadataIntentTime, made.UTC().Format(time.RFC3339Nano))
+	return md
 }
 
 // withKey returns a context whose outgoing metadata is md, the caller's own, with the key.

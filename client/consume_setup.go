@@ -15,7 +15,7 @@ import (
 var ErrRetentionTooShort = errors.New("the namespace's retention is too short for the queue")
 
 // NewConsumer returns a [Consumer] that has h carry out the messages of q. Options are [Lease],
-// [Hold], [Wait], [ProviderKeys] (messages must have a Time then) and [OnEvent]. Those that
+// [Hold], [Wait], [ProviderKeys] and [OnEvent]. Those that
 // are about one intent are not: the handler itself looks up what [Recover] would, and
 // calls [Do] with [RecordFirst] for a step that nothing guards, under a key of its own.
 //

@@ -64,6 +64,9 @@ func Do[T any](ctx context.Context, s store.Store, key store.Key, request any, f
 		return Result[T]{}, err
 	}
 	o.claim.Key = key
+	if o.claim.IntentTime.IsZero() {
+		o.claim.IntentTime = stepMade(ctx, key)
+	}
 	if o.claim.Fingerprint, err = fingerprintOf(request); err != nil {
 		return Result[T]{}, err
 	}

@@ -72,12 +72,5 @@ func newDoOptions[T any](opts []DoOption) (doOptions, FoundFunc[T], error) {
 	if o.found != nil && !ok {
 		return o, nil, store.Refuse(store.ErrInvalidArgument, fmt.Sprintf("Recover was given a %T; Do needs a %T", o.found, found))
 	}
-	return o, found, o.checkKeys()
-}
-
-func (o *doOptions) checkKeys() error {
-	if o.keys.given && o.claim.IntentTime.IsZero() {
-		return store.Refuse(store.ErrInvalidArgument, "ProviderKeys needs IntentTime, from which the age of the other system's keys is counted")
-	}
-	return o.keys.check()
+	return o, found, o.keys.check()
 }

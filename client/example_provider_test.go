@@ -8,34 +8,32 @@ import (
 
 	"github.com/idemd/idemd/client"
 	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/storetest"
 )
 
 // The provider keeps keys for two hours, and nobody can look up what it did. The reply to an
 // attempt was lost: within the two hours it is sent again under its key, later it is not sent.
 func ExampleProviderKeys() {
-	s, stop := memory()
-	defer stop()
-	charge := func(id string, age time.Duration) error {
-		key := store.Key{Namespace: "default", Scope: "charge", ID: id}
+	clock := storetest.NewClock()
+	s := storetest.NewMemory(clock)
+	key := store.Key{Namespace: "default", Scope: "charge", ID: "order-1001"}
+	charge := func() error {
 		_, err := client.Do(context.Background(), s, key, nil, func(_ context.Context, a *client.Attempt) (string, error) {
-			fmt.Println("sent", id, "under the key", a.DownstreamKey("charge")[:6])
+			fmt.Println("sent", a.Key.ID, "under the key", a.DownstreamKey("charge")[:6])
 			return "", errors.New("connection reset")
-		}, client.ProviderKeys(2*time.Hour), client.IntentTime(time.Now().Add(-age)))
+		}, client.ProviderKeys(2*time.Hour))
 		return err
 	}
-	for range 2 {
-		fmt.Println(charge("order-1001", time.Minute))
-	}
-	for range 2 {
-		fmt.Println(errors.Is(charge("order-1000", 3*time.Hour), store.ErrKeyUnresolved))
-	}
+	fmt.Println(charge())
+	clock.Advance(time.Hour)
+	fmt.Println(charge())
+	clock.Advance(time.Hour)
+	fmt.Println(errors.Is(charge(), store.ErrKeyUnresolved))
 	// Output:
 	// sent order-1001 under the key 6e01e5
 	// connection reset
 	// sent order-1001 under the key 6e01e5
 	// connection reset
-	// sent order-1000 under the key 233093
-	// false
 	// true
 }
 

@@ -131,10 +131,22 @@ func (x *execution) granted(ctx context.Context, g *store.Granted, sent time.Tim
 		Key: x.request.Key, ID: x.request.AttemptID, Fence: g.Fence, Number: g.AttemptNumber,
 		Unsettled: g.Unsettled, PreviousFence: g.PreviousFence, lease: held,
 	}
-	if made := x.request.IntentTime; !made.IsZero() {
-		x.attempt.intentMade = sent.Add(g.HeldFor - g.GrantedAt.Sub(made)) // it was granted then, or later
-	}
+	x.attempt.Since = since(g, x.request.IntentTime)
+	x.attempt.begun = sent.Add(g.HeldFor - g.GrantedAt.Sub(x.attempt.Since)) // it was granted then, or later
 	return context.WithValue(acting, attemptKey{}, x.attempt)
+}
+
+// since is when the first attempt was granted that may have acted: none did before the intent was made,
+// if it is not known better.
+func since(g *store.Granted, made time.Time) time.Time {
+	switch {
+	case !g.Unsettled:
+		return g.GrantedAt
+	case g.UnsettledSince.Equal(store.LongAgo) && !made.IsZero():
+		return made
+	default:
+		return g.UnsettledSince
+	}
 }
 
 // notGranted is the refusal for an expected answer that leaves a caller with nothing.

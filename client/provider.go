@@ -24,18 +24,15 @@ import (
 //     stays unsettled, so every repeat is told the same until a look-up tells or an operator
 //     resolves it.
 //
-// How old the key may be is counted from the intent time, as no first attempt can have been
-// earlier and no record says when it was; so ProviderKeys needs [IntentTime], without which
-// Do returns [store.ErrInvalidArgument]. A minute less than retention counts, for an intent
-// time of a clock that is ahead.
+// How old the key may be is counted from [Attempt.Since], when the first attempt was granted that may
+// have sent it. A minute less than retention counts, for clocks that differ.
 func ProviderKeys(retention time.Duration) DoOption {
 	return doOption(func(o *doOptions) { o.keys = providerKeys{given: true, retention: retention} })
 }
 
 // ProviderKeys returns the hook for a handler that gives the system of somebody else a key for
 // what it does; see [ProviderKeys]. Of RecoverHook{} it makes a hook that cannot look anything
-// up. The intent time is that of the call's metadata [MetadataIntentTime]: a call without it
-// counts as past the retention.
+// up.
 func (h RecoverHook) ProviderKeys(retention time.Duration) RecoverHook {
 	h.keys = providerKeys{given: true, retention: retention}
 	return h
@@ -66,20 +63,17 @@ func (a *Attempt) mayRepeat(ctx context.Context, k providerKeys, lookup error) e
 		return nil
 	case lookup != nil:
 		return lookup
-	case a.intentMade.IsZero():
-		return store.Refuse(store.ErrKeyUnresolved, fmt.Sprintf(
-			"an earlier attempt may have acted at a system that keeps keys for %v, and no intent time says how long ago that can be; %s", k.retention, howToSettle))
 	default:
 		return store.Refuse(store.ErrKeyUnresolved, fmt.Sprintf(
 			"an earlier attempt may have acted, up to %v ago, and the other system keeps keys for %v; %s",
-			time.Since(a.intentMade).Round(time.Second), k.retention, howToSettle))
+			time.Since(a.begun).Round(time.Second), k.retention, howToSettle))
 	}
 }
 
 const howToSettle = "look it up there by your own reference, then resolve the key with what you found"
 
 // forgotten reports whether the other system may not know the key any more that the first
-// attempt gave it; also if it is not known when that was, which is long before any retention.
+// attempt gave it.
 func (a *Attempt) forgotten(k providerKeys) bool {
-	return time.Since(a.intentMade) >= k.retention-store.MaxSkew
+	return time.Since(a.begun) >= k.retention-store.MaxSkew
 }

@@ -106,7 +106,7 @@ func TestProviderKeys(t *testing.T) {
 func (p provided) checkDo(t *testing.T) {
 	s, b := newStore(t), newBank(p.tells)
 	key := longKept(t, s)
-	opts := []client.DoOption{client.ProviderKeys(keyRetention), client.IntentTime(time.Now())}
+	opts := []client.DoOption{client.ProviderKeys(keyRetention)}
 	if p.tells != "" {
 		opts = append(opts, client.Recover(func(context.Context, *client.Attempt) (string, bool, error) {
 			found, err := b.find()
@@ -176,7 +176,7 @@ func TestProviderKeysPastAreResolved(t *testing.T) {
 // again makes a first attempt and, later, a repeat, and returns what the repeat gets.
 func (p provided) again(t *testing.T, s *faultyStore, b *bank, key store.Key) {
 	t.Helper()
-	opts := []client.DoOption{client.ProviderKeys(keyRetention), client.IntentTime(time.Now())}
+	opts := []client.DoOption{client.ProviderKeys(keyRetention)}
 	act := func(_ context.Context, a *client.Attempt) (string, error) {
 		b.charge(a.DownstreamKey("charge"))
 		return "", errors.New("connection reset")
@@ -197,7 +197,7 @@ func TestProviderKeysCountFromTheFirstAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, b := newStore(t), newBank("")
 		key := longKept(t, s)
-		opts := []client.DoOption{client.ProviderKeys(keyRetention), client.IntentTime(time.Now()), client.Lease(15 * time.Minute)}
+		opts := []client.DoOption{client.ProviderKeys(keyRetention), client.Lease(15 * time.Minute)}
 		lost := func(_ context.Context, a *client.Attempt) (string, error) {
 			b.charge(a.DownstreamKey("charge"))
 			return "", errors.New("connection reset")
@@ -249,7 +249,7 @@ func TestProviderKeysInDoubt(t *testing.T) {
 		t.Run(tells, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, b := newStore(t), newBank(tells)
-				opts := []client.DoOption{client.ProviderKeys(keyRetention), client.IntentTime(time.Now())}
+				opts := []client.DoOption{client.ProviderKeys(keyRetention)}
 				if tells != "" {
 					opts = append(opts, client.Recover(func(context.Context, *client.Attempt) (string, bool, error) {
 						found, err := b.find()
@@ -272,7 +272,7 @@ func TestProviderKeysInDoubt(t *testing.T) {
 func TestProviderKeysCallerGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
-		opts := []client.DoOption{client.ProviderKeys(keyRetention), client.IntentTime(time.Now())}
+		opts := []client.DoOption{client.ProviderKeys(keyRetention)}
 		lost, _ := returns("", errors.New("connection reset"))
 		_, _ = client.Do(t.Context(), s, orderKey, nil, lost, opts...)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -289,9 +289,8 @@ func TestProviderKeysCallerGone(t *testing.T) {
 
 func TestProviderKeysSetUp(t *testing.T) {
 	for name, opts := range map[string][]client.DoOption{
-		"no intent time": {client.ProviderKeys(keyRetention)},
-		"no retention":   {client.ProviderKeys(0), client.IntentTime(time.Now())},
-		"a minute":       {client.ProviderKeys(time.Minute), client.IntentTime(time.Now())},
+		"no retention": {client.ProviderKeys(0)},
+		"a minute":     {client.ProviderKeys(time.Minute)},
 	} {
 		s, stop := memory()
 		fn, runs := returns("", nil)
@@ -324,7 +323,6 @@ func TestProviderKeysOfGuard(t *testing.T) {
 
 func (p provided) checkGuard(t *testing.T, r *rig, b *bank) {
 	longKept(t, r.store.faultyStore)
-	made := time.Now().Format(time.RFC3339Nano)
 	charge := func(reaches, answers bool) reply {
 		r.service.does(func(ctx context.Context) (*testv1.ChargeResponse, error) {
 			a, _ := client.AttemptFrom(ctx)
@@ -336,7 +334,7 @@ func (p provided) checkGuard(t *testing.T, r *rig, b *bank) {
 			}
 			return &testv1.ChargeResponse{Receipt: "charged"}, nil
 		})
-		return r.charge(&testv1.ChargeRequest{Account: "a"}, client.MetadataKey, key1, client.MetadataIntentTime, made)
+		return r.charge(&testv1.ChargeRequest{Account: "a"}, client.MetadataKey, key1)
 	}
 	charge(p.charged, false)
 	b.asked = 0
@@ -353,17 +351,40 @@ func (p provided) checkGuard(t *testing.T, r *rig, b *bank) {
 	p.check(t, b, r.recordOfKey(store.Key{Namespace: "shop", Scope: chargeMethod, ID: key1}))
 }
 
-// A call that does not say when its intent was made is never sent again blind.
-func TestProviderKeysOfGuardWithoutIntentTime(t *testing.T) {
-	guarded(t, func(t *testing.T, r *rig) {
-		r.service.fails(errors.New("connection reset"))
-		r.once()
-		r.told(client.EventGranted, client.EventUnknown)
-		refused(t, r.once().err, codes.FailedPrecondition, "KEY_UNRESOLVED")
-		r.ran(1)
-		r.events.says(t, nil, store.ErrKeyUnresolved)
-		r.told(client.EventTakeover, client.EventUnknown)
-	}, client.RecoverMethod(chargeMethod, client.RecoverHook{}.ProviderKeys(keyRetention)))
+// forgetful is a store that knows only that an earlier attempt may have acted, and not since when.
+type forgetful struct{ store.Store }
+
+func (s forgetful) Claim(ctx context.Context, req store.ClaimRequest) (store.ClaimAnswer, error) {
+	answer, err := s.Store.Claim(ctx, req)
+	if err == nil && answer.Granted != nil && answer.Granted.Unsettled {
+		g := *answer.Granted
+		g.UnsettledSince = store.LongAgo
+		answer.Granted = &g
+	}
+	return answer, err
+}
+
+// Where nobody knows since when a key is unsettled, the intent time says how old it can be; and without
+// one nothing is sent again blind.
+func TestProviderKeysOfAForgetfulStore(t *testing.T) {
+	for name, test := range map[string]struct {
+		opts []client.DoOption
+		runs int
+	}{
+		"no intent time": {nil, 1},
+		"young":          {[]client.DoOption{client.IntentTime(time.Now().Add(-time.Hour))}, 2},
+		"old":            {[]client.DoOption{client.IntentTime(time.Now().Add(-keyRetention))}, 1},
+	} {
+		s, fn := newStore(t), func(context.Context, *client.Attempt) (string, error) { return "", errors.New("connection reset") }
+		runs := 0
+		key, counted := longKept(t, s), func(ctx context.Context, a *client.Attempt) (string, error) { runs++; return fn(ctx, a) }
+		opts := append(test.opts, client.ProviderKeys(keyRetention))
+		_, first := client.Do(t.Context(), forgetful{s}, key, nil, counted, opts...)
+		_, again := client.Do(t.Context(), forgetful{s}, key, nil, counted, opts...)
+		if runs != test.runs || errors.Is(first, store.ErrKeyUnresolved) || errors.Is(again, store.ErrKeyUnresolved) != (test.runs == 1) {
+			t.Errorf("%s: ran %d times: %v, then %v", name, runs, first, again)
+		}
+	}
 }
 
 func TestVerifyProviderKeys(t *testing.T) {

@@ -2,9 +2,12 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -35,25 +38,35 @@ func sentBy(ctx context.Context, t *testing.T, opts ...grpc.CallOption) metadata
 // the handler passes all its metadata on, nor anything in baggage.
 func TestStepKeyTravels(t *testing.T) {
 	var sent []metadata.MD
+	var since string
 	guarded(t, func(t *testing.T, r *rig) {
 		r.service.does(func(ctx context.Context) (*testv1.ChargeResponse, error) {
 			in, _ := metadata.FromIncomingContext(ctx)
 			sent = append(sent,
 				sentBy(ctx, t, client.StepKey(ctx, "charge")),
 				sentBy(ctx, t, client.StepKey(ctx, "ship")),
-				sentBy(metadata.NewOutgoingContext(ctx, in), t, client.StepKey(ctx, "charge")))
+				sentBy(metadata.NewOutgoingContext(ctx, in), t, client.StepKey(ctx, "charge")),
+				sentBy(metadata.AppendToOutgoingContext(ctx, client.MetadataIntentTime, "2026-01-31T15:04:05Z"), t, client.StepKey(ctx, "charge")))
+			a, _ := client.AttemptFrom(ctx)
+			since = a.Since.Format(time.RFC3339Nano)
 			return &testv1.ChargeResponse{}, nil
 		})
-		got := r.charge(&testv1.ChargeRequest{Account: "a"}, client.MetadataKey, key1, "baggage", "user=7", "traceparent", "00-1-2-01")
+		got := r.charge(&testv1.ChargeRequest{Account: "a"}, client.MetadataKey, key1, client.MetadataIntentTime, "2000-01-01T00:00:00Z", "baggage", "user=7", "traceparent", "00-1-2-01")
 		r.ok(got, "", false)
 	})
 	intent := store.Key{Namespace: "default", Scope: chargeMethod, ID: key1}
-	for i, step := range []string{"charge", "ship", "charge"} {
-		want := []string{keys.Downstream(intent, step)}
+	for i, step := range []string{"charge", "ship", "charge", "charge"} {
+		want, made := []string{keys.Downstream(intent, step)}, since
 		if got := sent[i].Get(client.MetadataKey); !slices.Equal(got, want) {
 			t.Errorf("call %d carries the key %q, want %q", i, got, want)
 		}
-		if i < 2 && len(sent[i]) != 1 {
+		if i == 3 {
+			made = "2026-01-31T15:04:05Z" // the call's own
+		}
+		if got := sent[i].Get(client.MetadataIntentTime); !slices.Equal(got, []string{made}) {
+			t.Errorf("call %d carries the intent time %q, want %q", i, got, made)
+		}
+		if i < 2 && len(sent[i]) != 2 {
 			t.Errorf("call %d carries %v besides", i, slices.Collect(maps.Keys(sent[i])))
 		}
 	}
@@ -88,4 +101,71 @@ func TestStepKeyOfDo(t *testing.T) {
 	if want := keys.Downstream(orderKey, "charge"); !slices.Equal(got, []string{want, want}) {
 		t.Errorf("the attempts call under %q, want %q twice", got, want)
 	}
+}
+
+// A key may be unsettled for longer than a step's outcome is kept: then the step is refused, and not taken again.
+func TestStepOutlivedByItsIntent(t *testing.T) {
+	for name, opts := range map[string][]client.DoOption{"act then record": nil, "record then act": {client.RecordFirst("sent")}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, mails := newStore(t), 0
+				outer := longKept(t, s)
+				carryOut := func() (step error) {
+					_, _ = client.Do(t.Context(), s, outer, nil, func(ctx context.Context, a *client.Attempt) (string, error) {
+						mail := store.Key{Namespace: "default", Scope: "mail", ID: a.DownstreamKey("mail")}
+						_, step = client.Do(ctx, s, mail, nil, func(context.Context, *client.Attempt) (string, error) { mails++; return "sent", nil }, opts...)
+						return "", errors.New("the database is away")
+					})
+					return step
+				}
+				for range 3 { // kept for a day since the first
+					if err := carryOut(); err != nil || mails != 1 {
+						t.Errorf("%v, %d mails", err, mails)
+					}
+					time.Sleep(7 * time.Hour)
+				}
+				time.Sleep(4 * time.Hour)
+				if err := carryOut(); !errors.Is(err, store.ErrKeyExpired) || mails != 1 {
+					t.Errorf("after 25 h: %v, %d mails", err, mails)
+				}
+			})
+		})
+	}
+}
+
+// intents keeps the intent times of claims.
+type intents struct {
+	store.Store
+	made []time.Time
+}
+
+func (s *intents) Claim(ctx context.Context, req store.ClaimRequest) (store.ClaimAnswer, error) {
+	s.made = append(s.made, req.IntentTime)
+	return s.Store.Claim(ctx, req)
+}
+
+// Only of a step of the attempt around it is it known when a Do was first asked for, if it does not say so.
+func TestIntentTimeOfSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &intents{Store: newStore(t)}
+		said, since := time.Now().Add(-time.Hour), time.Time{}
+		_, err := client.Do(t.Context(), s, orderKey, nil, func(ctx context.Context, a *client.Attempt) (string, error) {
+			since = a.Since
+			do := func(id string, opts ...client.DoOption) {
+				key := store.Key{Namespace: "default", Scope: "mail", ID: id}
+				if _, err := client.Do(ctx, s, key, nil, func(context.Context, *client.Attempt) (string, error) { return "", nil }, opts...); err != nil {
+					t.Error(err)
+				}
+			}
+			do(a.DownstreamKey("mail"))
+			do(a.DownstreamKey("sms"), client.IntentTime(said))
+			do("another-intent")
+			do(keys.Downstream(orderKey, "letter")) // which the attempt has not derived
+			return "", nil
+		})
+		want := []time.Time{{}, since, said, {}, {}}
+		if err != nil || since.IsZero() || !slices.EqualFunc(s.made, want, time.Time.Equal) {
+			t.Errorf("%v, the intent times are %v, want %v", err, s.made, want)
+		}
+	})
 }

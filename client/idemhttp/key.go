@@ -6,9 +6,11 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/dunglas/httpsfv"
 
+	"github.com/idemd/idemd/client"
 	"github.com/idemd/idemd/store"
 )
 
@@ -38,6 +40,20 @@ func SetKey(r *http.Request, id string) error {
 	}
 	r.Header.Set(HeaderKey, value)
 	return nil
+}
+
+// SetStepKey gives a request that guarded code makes, with the context of its attempt, the key for that
+// step of its intent, and [client.Attempt.Since] as its intent time; see [client.StepKey]. In a context
+// without an attempt it does nothing, and [Transport] draws a key.
+func SetStepKey(r *http.Request, step string) error {
+	a, ok := client.AttemptFrom(r.Context())
+	if !ok {
+		return nil
+	}
+	if !a.Since.IsZero() {
+		r.Header.Set(HeaderIntentTime, a.Since.UTC().Format(time.RFC3339Nano))
+	}
+	return SetKey(r, a.DownstreamKey(step))
 }
 
 type contextKey struct{}

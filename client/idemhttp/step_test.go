@@ -1,0 +1,48 @@
+package idemhttp_test
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/idemd/idemd/client"
+	"github.com/idemd/idemd/client/idemhttp"
+)
+
+// A request that a handler makes for a step carries the step's key, the same from every attempt, and since when it
+// may have been sent.
+func TestSetStepKey(t *testing.T) {
+	request := func(ctx context.Context, step string) http.Header {
+		r := newPost(t, ctx, nil)
+		if err := idemhttp.SetStepKey(r, step); err != nil {
+			t.Error(err)
+		}
+		return r.Header
+	}
+	var sent []http.Header
+	var derived string
+	guarded(t, idemhttp.Policy{}, func(r *rig) {
+		r.does(func(w http.ResponseWriter, req *http.Request) {
+			a, _ := client.AttemptFrom(req.Context())
+			derived = `"` + a.DownstreamKey("charge") + `"`
+			sent = append(sent, request(req.Context(), "charge"), request(req.Context(), "ship"))
+			w.WriteHeader(http.StatusBadGateway)
+		})
+		r.once()
+		time.Sleep(time.Hour)
+		r.once()
+	})
+	key, made := idemhttp.HeaderKey, idemhttp.HeaderIntentTime
+	if len(sent) != 4 || sent[0].Get(key) != derived || sent[2].Get(key) != derived || sent[1].Get(key) == derived {
+		t.Errorf("sent %v, want the key %s", sent, derived)
+	}
+	for _, header := range sent {
+		if since, err := time.Parse(time.RFC3339Nano, header.Get(made)); err != nil || header.Get(made) != sent[0].Get(made) || since.IsZero() {
+			t.Errorf("sent %v after %v: %v", header, sent[0], err)
+		}
+	}
+	if alone := request(t.Context(), "charge"); len(alone) != 0 {
+		t.Errorf("where nothing is guarded %v is sent", alone)
+	}
+}
