@@ -26,7 +26,7 @@ func runWith(t *testing.T, stdin string, args ...string) result {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	p := program{name: "idemd", exit: exitUnexpectedly(t)}
-	if len(args) > 0 && args[0] == "bench" { // it starts the program itself
+	if len(args) > 0 && (args[0] == "bench" || args[0] == "run") { // it starts the program itself
 		exe, err := binary()
 		if err != nil {
 			t.Fatal(err)

@@ -29,6 +29,15 @@ const (
 	exitNotFound    = 127 // there is no such command
 )
 
+// runWatcherCmd is the watcher of a run, in a process of its own.
+type runWatcherCmd struct{}
+
+// Run is called by kong.
+func (*runWatcherCmd) Run(s *session) error {
+	job.Watch(s.stdin)
+	return nil
+}
+
 // runCmd runs a command once for a key.
 type runCmd struct {
 	Key        string  `required:"" env:"-" placeholder:"ID" help:"Id of the key: one for the slot, such as nightly@2026-10-28T02:00Z, never the moment of the start."`
@@ -42,7 +51,7 @@ type runCmd struct {
 	OnLapse       string  `enum:"takeover,hold" default:"takeover" help:"If a run fails, or dies, nobody knows what it did: takeover, the next one, also one that waits, is told to check and runs (unless the namespace holds); or hold, nobody runs before a person has settled it."`
 	FinalCodes    []uint8 `placeholder:"N" help:"Exit codes, beside 0, that are a final answer: repeats exit with the same."`
 	NoEffectCodes []uint8 `placeholder:"N" help:"Exit codes that say that nothing happened, such as 75: the key is free again."`
-	KillAfter     span    `default:"5s" help:"How long the command has to end once the right to act is over (${default})."`
+	KillAfter     span    `help:"How long the command has to end before the right to act is over, if the lease is not renewed, up to a third of the lease (a sixth, and not more than 5s)."`
 
 	Addr          string `default:"127.0.0.1:7600" placeholder:"HOST:PORT" help:"Where the server listens (${default})."`
 	CA            string `name:"ca" placeholder:"FILE" help:"Use TLS: the authorities of the server's certificate, in PEM."`
@@ -88,6 +97,11 @@ func (c *runCmd) run(s *session) error {
 	if len(c.Command) == 0 || c.Command[0] == "" {
 		return usageError("name the command to run, after --")
 	}
+	if c.Lease > 0 {
+		if _, err := c.killAfter(time.Duration(c.Lease)); err != nil {
+			return err
+		}
+	}
 	idemd, err := c.remote().dialClient()
 	if err != nil {
 		return err
@@ -97,6 +111,18 @@ func (c *runCmd) run(s *session) error {
 	ctx, done := r.listen()
 	defer done()
 	return r.do(ctx)
+}
+
+// killAfter is how long the command has to end of a lease. The first renewal is sent after a
+// third of it, and what is left between is for those that fail.
+func (c *runCmd) killAfter(lease time.Duration) (time.Duration, error) {
+	if c.KillAfter == 0 {
+		return min(lease/6, 5*time.Second), nil
+	}
+	if most := lease / 3; time.Duration(c.KillAfter) > most {
+		return 0, usageError("--kill-after %v is more than a third of the lease of %v: at most %v, or a longer --lease", c.KillAfter, span(lease), span(most))
+	}
+	return time.Duration(c.KillAfter), nil
 }
 
 // claim asks, for as long as --wait says, and runs the command if it is granted.

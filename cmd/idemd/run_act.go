@@ -24,8 +24,9 @@ type guardedRun struct {
 	signals chan os.Signal // for the command
 
 	mu     sync.Mutex
-	acting bool      // the command has been started, or is about to be
-	signal os.Signal // that came before
+	acting bool          // the command runs, or is about to be started
+	signal os.Signal     // that came before
+	left   chan struct{} // closed when the command has ended
 
 	ending   *job.Ending // nil: the command did not run
 	notBegun error       // why it could not be started
@@ -33,10 +34,11 @@ type guardedRun struct {
 }
 
 // listen takes the signals of this process: before the command is started they end the
-// claim, then they are for the command. Those that are ignored, as by nohup, stay so. The
-// command goes on, too, when nobody reads what it writes any more.
+// claim, then they are for the command, and once that has ended they end the waiting. The next
+// one ends this process. Those that are ignored, as by nohup, stay so. The command goes on, too,
+// when nobody reads what it writes any more.
 func (r *guardedRun) listen() (context.Context, func()) {
-	r.signals = make(chan os.Signal)
+	r.signals, r.left = make(chan os.Signal), make(chan struct{})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.s.ctx))
 	incoming, unread, done := make(chan os.Signal, 8), make(chan os.Signal, 1), make(chan struct{})
 	for _, sig := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
@@ -51,8 +53,8 @@ func (r *guardedRun) listen() (context.Context, func()) {
 		for {
 			select {
 			case sig := <-incoming:
-				if !r.interrupt(sig, cancel) {
-					r.pass(sig, done)
+				if r.interrupt(sig, cancel) || !r.pass(sig) && r.interrupt(sig, cancel) {
+					signal.Stop(incoming)
 				}
 			case <-done:
 				return
@@ -69,16 +71,17 @@ func (r *guardedRun) listen() (context.Context, func()) {
 	}
 }
 
-// pass gives a signal to the command, if it still runs.
-func (r *guardedRun) pass(sig os.Signal, done <-chan struct{}) {
+// pass gives a signal to the command. It reports false if that has ended.
+func (r *guardedRun) pass(sig os.Signal) bool {
 	select {
 	case r.signals <- sig:
-	case <-done:
-	case <-time.After(time.Second): // it has ended: what came of it is being recorded
+		return true
+	case <-r.left:
+		return false
 	}
 }
 
-// interrupt ends the claim, unless the command has been started.
+// interrupt ends the claim, or the waiting after the command, unless that runs.
 func (r *guardedRun) interrupt(sig os.Signal, cancel func()) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,6 +103,14 @@ func (r *guardedRun) begin() bool {
 	return r.acting
 }
 
+// leave is called when the command has ended: a signal is no longer for it.
+func (r *guardedRun) leave() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.acting = false
+	close(r.left)
+}
+
 // Errors of [guardedRun.act], which say nothing of the key.
 var (
 	errNotBegun = errors.New("the command was not started")
@@ -111,12 +122,18 @@ func (r *guardedRun) act(ctx context.Context, a *client.Attempt) (ran, error) {
 	if !r.begin() {
 		return ran{}, client.NoEffect(errNotBegun)
 	}
+	defer r.leave()
 	if a.Unsettled {
 		fmt.Fprintln(r.s.stderr, "idemd: an earlier run of this key may have acted, and nobody knows; the command is told so by IDEMD_RUN_UNSETTLED=1")
 	}
+	killAfter, err := r.killAfter(leaseOf(a))
+	if err != nil {
+		r.notBegun = err
+		return ran{}, client.NoEffect(errNotBegun)
+	}
 	j := job.Job{
 		Args: r.Command, Env: environment(a), Stdin: r.s.stdin, Stdout: r.s.stdout, Stderr: r.s.stderr,
-		KillAfter: time.Duration(r.KillAfter),
+		Until: a.Deadline, KillAfter: killAfter, Watcher: r.s.exe,
 	}
 	context.AfterFunc(ctx, func() {
 		if errors.Is(context.Cause(ctx), client.ErrLeaseLost) {
@@ -130,6 +147,13 @@ func (r *guardedRun) act(ctx context.Context, a *client.Attempt) (ran, error) {
 	}
 	r.ending = &ending
 	return r.meaning(a)
+}
+
+// leaseOf is how long the lease is that was granted just now. Of that, the attempt counts on a
+// second or a tenth less.
+func leaseOf(a *client.Attempt) time.Duration {
+	left := time.Until(a.Deadline())
+	return (left + min(left/9, time.Second)).Round(time.Second / 2)
 }
 
 // meaning says what the end of the command means for the key. While it is in doubt whether
@@ -186,7 +210,10 @@ func (r *guardedRun) do(ctx context.Context) error {
 	result, err := r.claim(ctx)
 	switch {
 	case r.ending != nil:
+		defer r.passedOn(ctx)
 		return r.ended(ctx, err)
+	case exitCode(r.notBegun) == exitUsage:
+		return r.notBegun
 	case r.notBegun != nil && job.NotFound(r.notBegun):
 		return exitError{fmt.Errorf("%w; nothing happened, and the key is free", r.notBegun), exitNotFound}
 	case r.notBegun != nil:
@@ -211,7 +238,7 @@ func (r *guardedRun) ended(ctx context.Context, err error) error {
 	code := r.ending.Code
 	switch {
 	case r.ending.Stopped:
-		return exitError{errors.New("the right to act was over before the command was: what it did is unknown, and the next run of this key is told so"), exitLeaseLost}
+		return exitError{errors.New("the right to act was over, or nearly, before the command was: what it did is unknown, and the next run of this key is told so"), exitLeaseLost}
 	case err != nil && !errors.Is(err, errEnded):
 		return exitError{fmt.Errorf("the command ended with exit code %d, but another run or an operator had come in between, and this is not recorded: %w", code, withReason(err)), exitLeaseLost}
 	}
@@ -229,9 +256,14 @@ func (r *guardedRun) recordedAtLast(ctx context.Context) error {
 	if err := failed(); err != nil {
 		fmt.Fprintf(r.s.stderr, "idemd: the command ended with exit code %d, which could not be recorded yet (%s); trying on\n", r.ending.Code, oneLine(err.Error()))
 	}
-	r.mu.Lock()
-	r.acting = false // from now on a signal ends the waiting
-	r.mu.Unlock()
 	_ = client.Drain(ctx)
 	return failed()
+}
+
+// passedOn waits until whoever reads what the command wrote has taken it, or until a signal.
+func (r *guardedRun) passedOn(ctx context.Context) {
+	select {
+	case <-r.ending.Passed:
+	case <-ctx.Done():
+	}
 }

@@ -9,6 +9,8 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,6 +26,12 @@ type guarded struct {
 // guard starts it with flags and a shell script as the command.
 func guard(t *testing.T, dir, addr, flags, script string) *guarded {
 	t.Helper()
+	return guardAs(t, dir, addr, flags, script, func(*exec.Cmd) {})
+}
+
+// guardAs is guard for a process that set changes.
+func guardAs(t *testing.T, dir, addr, flags, script string, set func(*exec.Cmd)) *guarded {
+	t.Helper()
 	path, err := binary()
 	if err != nil {
 		t.Fatal(err)
@@ -33,6 +41,7 @@ func guard(t *testing.T, dir, addr, flags, script string) *guarded {
 	g.cmd = exec.CommandContext(t.Context(), path, args...)
 	g.cmd.Dir, g.cmd.Stdout, g.cmd.Stderr = dir, &g.stdout, &g.stderr
 	g.cmd.WaitDelay = time.Minute
+	set(g.cmd)
 	if err := g.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -118,10 +127,14 @@ func TestRun(t *testing.T) {
 		"killed, held":        testRunKilledHeld,
 		"signals":             testRunSignals,
 		"lease lost":          testRunLeaseLost,
+		"lease not renewed":   testRunLeaseNotRenewed,
+		"kill-after":          testRunKillAfter,
+		"reader stands still": testRunReaderStandsStill,
 		"no answer":           testRunNoAnswer,
 		"recorded at last":    testRunRecordedAtLast,
 		"recorded by another": testRunRecordedByAnother,
 		"signal while waits":  testRunSignalWhileItWaits,
+		"signal at the end":   testRunSignalAtTheEnd,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -253,37 +266,62 @@ func testRunCodes(t *testing.T, s *served) {
 	step("--key=not-run", "0", 0, "3 0\n") // two of them were granted it, and gave it back
 }
 
-// testRunKilled kills idemd run, which nothing can catch: its command dies with it, and the
-// next run is told to check, once the lease is over.
+// testRunKilled kills idemd run, which nothing can catch: its command dies with it, with what
+// it started, also as another user, and the next run is told to check, once the lease is over.
 func testRunKilled(t *testing.T, s *served) {
-	killed(t, s, "--key=killed --lease=1s")
+	for i, command := range []string{"exec sleep 1000", "sleep 1000; true", "exec " + another(t) + " sleep 1000", another(t) + " sleep 1000; true"} {
+		killed(t, s, fmt.Sprintf("--key=killed-%d --lease=15m", i), command)
+	}
+	killed(t, s, "--key=killed --lease=1s", "exec sleep 1000")
 	guard(t, t.TempDir(), s.addr, "--key=killed --wait=1m", `echo $IDEMD_RUN_ATTEMPT $IDEMD_RUN_UNSETTLED`).wait().is(t, 0, "2 1\n", "an earlier run")
 }
 
+// another begins a command line that runs as another user. Only root can; else the kernel is
+// made to forget what it forgets of whoever becomes another user.
+func another(t *testing.T) string {
+	switch {
+	case os.Geteuid() == 0:
+		return "setpriv --reuid 65534 --regid 65534 --clear-groups"
+	case runtime.GOOS == "linux":
+		return "setpriv --pdeathsig clear"
+	}
+	t.Logf("%s has no setpriv", runtime.GOOS)
+	return "env"
+}
+
 func testRunKilledHeld(t *testing.T, s *served) {
-	killed(t, s, "--key=killed-held --lease=1s --on-lapse=hold")
+	killed(t, s, "--key=killed-held --lease=1s --on-lapse=hold", "exec sleep 1000")
 	guard(t, t.TempDir(), s.addr, "--key=killed-held --wait=1m", `echo ran`).wait().is(t, exitUnresolved, "", "unresolved: ")
 }
 
-func killed(t *testing.T, s *served, flags string) {
+func killed(t *testing.T, s *served, flags, command string) {
 	t.Helper()
 	dir := t.TempDir()
 	alive := fifo(t, dir, "alive")
-	g := guard(t, dir, s.addr, flags, `exec >alive; echo up; exec sleep 1000`)
-	r, err := os.Open(alive)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	lines := bufio.NewReader(r)
+	g := guard(t, dir, s.addr, flags, `exec >alive; echo up; `+command)
+	lines := openFifo(t, alive)
 	if line, err := lines.ReadString('\n'); line != "up\n" {
 		t.Fatal(line, err)
 	}
 	_ = g.cmd.Process.Kill()
 	if rest, err := io.ReadAll(lines); len(rest) > 0 || err != nil { // until the command is gone
-		t.Errorf("%q, %v", rest, err)
+		t.Errorf("%s: %q, %v", command, rest, err)
 	}
 	_ = g.cmd.Wait()
+}
+
+// openFifo opens a fifo. What the test reads from it comes within a minute.
+func openFifo(t *testing.T, path string) *bufio.Reader {
+	t.Helper()
+	r, err := os.Open(path)
+	if err == nil {
+		t.Cleanup(func() { _ = r.Close() })
+		err = r.SetReadDeadline(time.Now().Add(time.Minute))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bufio.NewReader(r)
 }
 
 // testRunSignals checks that signals reach the command and what it started, each and as often
@@ -322,7 +360,7 @@ func testRunSignals(t *testing.T, s *served) {
 func testRunLeaseLost(t *testing.T, s *served) {
 	dir := t.TempDir()
 	up := fifo(t, dir, "up")
-	g := guard(t, dir, s.addr, "--key=lost --lease=1s --kill-after=1s", `trap 'echo asked' TERM; echo up >up; while :; do sleep 1000 & wait; done`)
+	g := guard(t, dir, s.addr, "--key=lost --lease=3s --kill-after=1s", `trap 'echo asked' TERM; echo up >up; while :; do sleep 1000 & wait; done`)
 	readFifo(t, up)
 	s.run(t, "record", "force-release", "--id=lost", "--any-fence", "--reason=stuck").ok(t)
 	g.wait().is(t, exitLeaseLost, "asked\n", "idemd: STALE_FENCE: the lease of this attempt is over", "idemd: the right to act was over")
@@ -334,6 +372,71 @@ func testRunLeaseLost(t *testing.T, s *served) {
 	s.run(t, "record", "force-release", "--id=overtaken", "--any-fence", "--reason=stuck").ok(t)
 	writeFifo(t, up)
 	g.wait().is(t, exitLeaseLost, "", "exit code 0, but another run or an operator", "STALE_FENCE")
+}
+
+// testRunLeaseNotRenewed takes the server away: the command has ended when another run may
+// begin, although it does not end when it is asked to.
+func testRunLeaseNotRenewed(t *testing.T, _ *served) {
+	dir := t.TempDir()
+	server := startChild(t, t.TempDir())
+	alive := fifo(t, dir, "alive")
+	g := guard(t, dir, server.addr, "--key=away --lease=3s --kill-after=1s", `exec 3>alive; trap 'echo asked >&3' TERM; echo up >&3; while :; do sleep 0.05; done`)
+	lines := openFifo(t, alive)
+	if line, err := lines.ReadString('\n'); line != "up\n" {
+		t.Fatal(line, err)
+	}
+	server.kill()
+	last := time.Now() // a renewal was not sent later
+	rest, err := io.ReadAll(lines)
+	if ran := time.Since(last); string(rest) != "asked\n" || err != nil || ran > 3*time.Second {
+		t.Errorf("%q, %v, after %v of 3s", rest, err, ran)
+	}
+	g.wait().is(t, exitLeaseLost, "", "idemd: the lease was not renewed in time: ", "another run may begin at 2", "idemd: the right to act was over")
+}
+
+// testRunKillAfter checks that renewals have time.
+func testRunKillAfter(t *testing.T, s *served) {
+	guard(t, t.TempDir(), "127.0.0.1:1", "--key=k --lease=3s --kill-after=1001ms", "true").wait().is(t, exitRunFailed, "", "--kill-after 1.001s is more than a third of the lease of 3s: at most 1s")
+	for key, of := range map[string]struct{ namespace, fits, more string }{
+		"default": {"default", "10s", "11s"},      // of 30s
+		"short":   {"short-attempts", "5s", "6s"}, // of 15s,
+	} {
+		if key == "short" {
+			s.run(t, "namespace", "create", of.namespace, "--tier=hour", "--max-attempt=15s").ok(t)
+		}
+		flags := "--key=room --namespace=" + of.namespace + " --kill-after="
+		guard(t, t.TempDir(), s.addr, flags+of.more, "echo ran").wait().is(t, exitRunFailed, "", "more than a third of the lease")
+		guard(t, t.TempDir(), s.addr, flags+of.fits, "echo $IDEMD_RUN_UNSETTLED").wait().is(t, 0, "0\n")
+	}
+}
+
+// testRunReaderStandsStill checks that what came of a command is recorded although nobody
+// takes what it wrote, and that it comes when it is taken, or a signal ends the waiting.
+func testRunReaderStandsStill(t *testing.T, s *served) {
+	const much = `head -c 131000 /dev/zero`
+	for _, signalled := range []bool{false, true} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		key := fmt.Sprintf("--key=still-%t --wait=1m", signalled)
+		g := guardAs(t, t.TempDir(), s.addr, key, much, func(cmd *exec.Cmd) { cmd.Stdout = w })
+		_ = w.Close()
+		if n, err := r.Read(make([]byte, 1)); n != 1 || err != nil {
+			t.Fatal(err)
+		}
+		again := guard(t, t.TempDir(), s.addr, key, much).wait()
+		if again.code != 0 || !strings.Contains(again.stderr, "idemd: replay") {
+			t.Errorf("the repeat: %d %s", again.code, again.stderr)
+		}
+		if signalled {
+			_ = g.cmd.Process.Signal(syscall.SIGTERM)
+		} else if rest, err := io.ReadAll(r); len(rest) != 131000-1 || err != nil {
+			t.Errorf("%d bytes, %v", len(rest), err)
+		}
+		g.wait().is(t, 0, "")
+	}
 }
 
 func testRunNoAnswer(t *testing.T, _ *served) {
@@ -386,6 +489,28 @@ func testRunSignalWhileItWaits(t *testing.T, _ *served) {
 	<-m.attempts
 	_ = g.cmd.Process.Signal(syscall.SIGTERM)
 	g.wait().is(t, 128+15, "", "idemd: terminated before the command was started")
+}
+
+// testRunSignalAtTheEnd sends a signal when the command has ended and what came of it is being
+// recorded, which the server does not answer.
+func testRunSignalAtTheEnd(t *testing.T, _ *served) {
+	dir := t.TempDir()
+	server := startChild(t, t.TempDir())
+	up, goOn := fifo(t, dir, "up"), fifo(t, dir, "goon")
+	g := guard(t, dir, server.addr, "--key=silent --lease=15m", `echo $$ >up; read x <goon; echo done`)
+	pid, err := strconv.Atoi(strings.TrimSpace(readFifo(t, up)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = server.cmd.Process.Signal(syscall.SIGSTOP)
+	defer func() { _ = server.cmd.Process.Signal(syscall.SIGCONT) }()
+	writeFifo(t, goOn)
+	for syscall.Kill(pid, 0) == nil {
+		runtime.Gosched()
+	}
+	_ = g.cmd.Process.Signal(syscall.SIGTERM)
+	defer time.AfterFunc(time.Minute, func() { _ = g.cmd.Process.Kill() }).Stop()
+	g.wait().is(t, 0, "done\n", "exit code 0, which is not recorded")
 }
 
 // TestRunKeyIsNoVariable checks that the variable for other commands' --key, a file, does not

@@ -2,8 +2,13 @@
 
 package job
 
-import "syscall"
+import (
+	"os/exec"
+	"syscall"
+)
 
-// attributes cannot have the command die with this process, if that is killed: only Linux
-// can.
-func attributes(alone bool) *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: alone} }
+// attributes leaves it to the watcher to end the command when this process dies.
+func attributes(t terminal) *syscall.SysProcAttr { return t.attributes() }
+
+// awaitEnd returns when the command has ended.
+func awaitEnd(cmd *exec.Cmd) { _ = cmd.Wait() }

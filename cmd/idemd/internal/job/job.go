@@ -13,8 +13,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // A Job is a command to run.
@@ -25,48 +23,96 @@ type Job struct {
 	// as it comes; if they take no more, the command goes on without them.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	// KillAfter is how long the command has to end after it was asked to, and how long what
-	// it started may keep its output open once it has ended.
+	// Until, if not nil, is until when the command may act. It moves on.
+	Until func() time.Time
+	// KillAfter is how long the command has to end after it was asked to. It is asked so long
+	// before Until.
 	KillAfter time.Duration
+	// Watcher is the program that ends the command if this process dies; see [WatcherCommand].
+	Watcher string
 }
 
 // An Ending is how a command ended.
 type Ending struct {
 	Code    int  // its exit code, or 128 and the number of the signal that ended it
-	Stopped bool // it was asked to end, because the right to act had
+	Stopped bool // it was asked to end, because the right to act had, or was about to
 	Stdout  Output
 	Stderr  Output
+	// Passed is closed when Stdout and Stderr of the job have taken all that they take.
+	Passed <-chan struct{}
 }
 
+// lingering is how long what the command started may keep its output open once it has ended.
+const lingering = 2 * time.Second
+
 // Run runs the command until it has ended. Signals are passed on to it and all that it
-// started; when ctx ends they get SIGTERM and, KillAfter later, SIGKILL. An error says that
-// the command did not start.
+// started. When Until comes near, or ctx ends, they get SIGTERM; KillAfter later, at the latest
+// when it is Until, they get SIGKILL. An error says that the command did not start.
 func (j *Job) Run(ctx context.Context, signals <-chan os.Signal) (Ending, error) {
+	return j.run(ctx, signals, syscall.Kill)
+}
+
+func (j *Job) run(ctx context.Context, signals <-chan os.Signal, kill func(int, syscall.Signal) error) (Ending, error) {
 	// The command is to die with this process, and the kernel goes by the thread that
 	// started it: that must stay.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	stdout, stderr := newTail(j.Stdout), newTail(j.Stderr)
-	cmd := exec.Command(j.Args[0], j.Args[1:]...)
-	cmd.Env = append(os.Environ(), j.Env...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = j.Stdin, stdout, stderr
-	cmd.WaitDelay = j.KillAfter
-	g := group{alone: !isTerminal(j.Stdin)}
-	cmd.SysProcAttr = attributes(g.alone)
-	if err := cmd.Start(); err != nil {
+	unstoppable()
+	w, err := startWatcher(j.Watcher)
+	if err != nil {
 		return Ending{}, err
 	}
-	g.pid = cmd.Process.Pid
+	defer w.stop()
+	cmd := exec.Command(j.Args[0], j.Args[1:]...)
+	cmd.Env = append(os.Environ(), j.Env...)
+	cmd.WaitDelay = lingering // for a Stdin that is no file
+	t := terminalOf(j.Stdin)
+	defer t.takeBack()
+	cmd.Stdin, cmd.SysProcAttr = j.Stdin, attributes(t)
+	out, err := j.start(cmd)
+	if err != nil {
+		return Ending{}, err
+	}
+	g := group{Job: j, pid: cmd.Process.Pid, note: out.stderr.note, kill: kill}
+	w.watch(g.pid)
 	ended, stopped := make(chan struct{}), false
 	var watching sync.WaitGroup
-	watching.Go(func() { stopped = g.watch(ctx, signals, ended, j.KillAfter) })
-	_ = cmd.Wait() // its state tells all
+	watching.Go(func() { stopped = g.watch(ctx, signals, w.gone, ended) })
+	awaitEnd(cmd)
 	close(ended)
 	watching.Wait()
 	if stopped {
-		g.send(syscall.SIGKILL) // what outlived the command
+		_ = kill(-g.pid, syscall.SIGKILL) // what outlived the command
 	}
-	return Ending{Code: exitCode(cmd.ProcessState), Stopped: stopped, Stdout: stdout.output(), Stderr: stderr.output()}, nil
+	w.stop()
+	_ = cmd.Wait() // its state tells all
+	ending := Ending{Code: exitCode(cmd.ProcessState), Stopped: stopped}
+	if stopped {
+		g.gone(ctx)
+	}
+	out.end(&ending)
+	return ending, nil
+}
+
+// start starts the command, with pipes of our own: [os/exec.Cmd.Wait] would wait for whoever
+// reads what it wrote.
+func (j *Job) start(cmd *exec.Cmd) (*output, error) {
+	stdout, toStdout, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer toStdout.Close()
+	stderr, toStderr, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(err, stdout.Close())
+	}
+	defer toStderr.Close()
+	cmd.Stdout, cmd.Stderr = toStdout, toStderr
+	if err := cmd.Start(); err != nil {
+		_, _ = stdout.Close(), stderr.Close()
+		return nil, err
+	}
+	return &output{newStream(stdout, j.Stdout), newStream(stderr, j.Stderr)}, nil
 }
 
 // NotFound reports whether an error of Run says that there is no such command.
@@ -79,52 +125,4 @@ func exitCode(state *os.ProcessState) int {
 		return 128 + int(status.Signal())
 	}
 	return state.ExitCode()
-}
-
-// A group is the command and what it started. On a terminal it is not alone in its process
-// group: it could not read from the terminal then, and what is typed there, such as
-// Ctrl-C, reaches it without our help.
-type group struct {
-	pid   int
-	alone bool
-}
-
-// watch passes signals on, and ends the group when ctx ends, until the command has ended.
-func (g *group) watch(ctx context.Context, signals <-chan os.Signal, ended <-chan struct{}, killAfter time.Duration) (stopped bool) {
-	over := ctx.Done()
-	var kill <-chan time.Time
-	for {
-		select {
-		case <-ended:
-			return stopped
-		case sig := <-signals:
-			if sig, ok := sig.(syscall.Signal); ok && (g.alone || sig != syscall.SIGINT) {
-				g.send(sig)
-			}
-		case <-over:
-			stopped, over = true, nil
-			g.send(syscall.SIGTERM)
-			kill = time.After(killAfter)
-		case <-kill:
-			g.send(syscall.SIGKILL)
-		}
-	}
-}
-
-// send sends a signal. It may be too late; that does no harm.
-func (g *group) send(sig syscall.Signal) {
-	if g.alone {
-		_ = syscall.Kill(-g.pid, sig)
-		return
-	}
-	_ = syscall.Kill(g.pid, sig)
-}
-
-func isTerminal(r io.Reader) bool {
-	f, ok := r.(*os.File)
-	if !ok {
-		return false
-	}
-	_, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
-	return err == nil
 }

@@ -3,7 +3,6 @@ package job
 import (
 	"bytes"
 	"encoding/json"
-	"io"
 	"unicode/utf8"
 )
 
@@ -40,28 +39,18 @@ func (o *Output) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// tail passes on what is written, and keeps its end. It never fails: that nobody reads any
-// more is no reason to break off what the command does.
+// tail keeps the end of what is added.
 type tail struct {
-	to   io.Writer
-	gone bool // to takes no more
-	end  []byte
-	n    int64
+	end []byte
+	n   int64
 }
 
-func newTail(to io.Writer) *tail { return &tail{to: to} }
-
-func (t *tail) Write(p []byte) (int, error) {
-	if !t.gone {
-		_, err := t.to.Write(p)
-		t.gone = err != nil
-	}
+func (t *tail) add(p []byte) {
 	t.n += int64(len(p))
 	t.end = append(t.end, p...)
 	if len(t.end) > 2*MaxKept {
 		t.end = append(t.end[:0], t.end[len(t.end)-MaxKept:]...)
 	}
-	return len(p), nil
 }
 
 // output is what is kept: of what is cut off, not the rest of a line, unless that is all.
