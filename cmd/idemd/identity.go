@@ -90,7 +90,7 @@ func (f *credentialFlags) dialOptions(addr string) ([]grpc.DialOption, error) {
 	transport := grpc.WithTransportCredentials(insecure.NewCredentials())
 	switch {
 	case (f.Cert == "") != (f.Key == ""):
-		return nil, usageError("--cert and --key go together")
+		return nil, usageError("--cert and the file of its key, --key (of run: --cert-key), go together")
 	case f.CA == "" && f.Cert != "":
 		return nil, usageError("--cert and --key need --ca: the authorities of the server's certificate")
 	case f.CA == "" && f.TokenFile != "" && errors.Is(server.CheckListenAddr(addr, false), server.ErrInsecureAddress):

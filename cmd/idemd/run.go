@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/status"
@@ -86,8 +87,11 @@ func (c *runCmd) Run(s *session) error {
 }
 
 func (c *runCmd) run(s *session) error {
-	if len(c.Command) > 0 && c.Command[0] == "--" {
+	switch first := append(c.Command, "")[0]; {
+	case first == "--":
 		c.Command = c.Command[1:]
+	case strings.HasPrefix(first, "-"): // or it would be the command, and use the slot up
+		return usageError("%s is no flag of run; a command whose name begins with - is given after --", first)
 	}
 	for _, code := range slices.Concat(c.FinalCodes, c.NoEffectCodes) {
 		if code == 0 || slices.Contains(c.FinalCodes, code) && slices.Contains(c.NoEffectCodes, code) {

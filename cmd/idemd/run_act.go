@@ -245,7 +245,11 @@ func (r *guardedRun) ended(ctx context.Context, err error) error {
 	if failed := r.recordedAtLast(ctx); failed != nil {
 		fmt.Fprintf(r.s.stderr, "idemd: the command ended with exit code %d, which is not recorded (%s): the next run of this key is told to check\n", code, oneLine(failed.Error()))
 	} else if err != nil && !slices.Contains(r.NoEffectCodes, uint8(code)) {
-		fmt.Fprintf(r.s.stderr, "idemd: the command ended with exit code %d: what it did is unknown, and the next run of this key is told so, or the key is held\n", code)
+		next := "the next run of this key is told so, unless the namespace holds it"
+		if r.OnLapse == "hold" {
+			next = "no run of this key begins before a person has settled it"
+		}
+		fmt.Fprintf(r.s.stderr, "idemd: the command ended with exit code %d: what it did is unknown, and %s\n", code, next)
 	}
 	return exitError{errShown, code}
 }

@@ -245,19 +245,21 @@ func testRunCodes(t *testing.T, s *served) {
 	step("--key=none --no-effect-codes=75", "75", 75, "1 0\n")
 	step("--key=none --no-effect-codes=75", "0", 0, "2 0\n")
 	// Unknown: the next one is told. While that is so no failure is final.
-	step("--key=unknown --final-codes=1", "2", 2, "1 0\n", "exit code 2: what it did is unknown")
+	step("--key=unknown --final-codes=1", "2", 2, "1 0\n", "exit code 2: what it did is unknown, and the next run")
 	step("--key=unknown --final-codes=1", "1", 1, "2 1\n", "an earlier run", "exit code 1: what it did is unknown")
 	step("--key=unknown --no-effect-codes=1", "1", 1, "3 1\n", "an earlier run")
 	step("--key=unknown", "0", 0, "4 1\n", "an earlier run")
 	step("--key=unknown", "0", 0, "4 1\n", "idemd: replay")
 	// Held: nobody runs.
-	step("--key=held --on-lapse=hold", "1", 1, "1 0\n", "exit code 1: what it did is unknown")
+	step("--key=held --on-lapse=hold", "1", 1, "1 0\n", "exit code 1: what it did is unknown, and no run of this key begins")
 	step("--key=held", "0", exitUnresolved, "", "idemd: unresolved: ", "record inspect --addr "+s.addr+" --id held;")
 	// Not run at all.
 	step("--key=refused --namespace=none-such", "0", exitRunFailed, "", "idemd: NAMESPACE_UNKNOWN: ", "; the command was not run")
 	step("--key=late --intent-time=2026-01-01T00:00:00Z", "0", exitRunFailed, "", "KEY_EXPIRED: ")
 	step("--key=twice-listed --final-codes=1 --no-effect-codes=1", "0", exitRunFailed, "", "--final-codes")
 	step("--no-such-flag", "0", exitRunFailed, "", "see idemd run --help")
+	step("--key=not-run --frob", "0", exitRunFailed, "", "--frob is no flag of run")
+	step("--key=not-run --cert=cert.pem", "0", exitRunFailed, "", "--cert-key")
 	step("--key=wrong --on-lapse=act", "0", exitRunFailed, "", "--on-lapse")
 	for command, code := range map[string]int{"no-such-command": exitNotFound, "/": exitNotRunnable, "": exitRunFailed} {
 		run(t, "run", "--addr="+s.addr, "--key=not-run", command).fails(t, code)
