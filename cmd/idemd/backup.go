@@ -80,11 +80,14 @@ func (c *backupCmd) offline(s *session) error {
 }
 
 // withStore opens an embedded store that is there and that no server has open.
-func withStore(dir string, do func(*pebblestore.Store) error) (err error) {
-	if _, err := pebblestore.BackupTime(nil, dir); err != nil {
-		return fmt.Errorf("--data-dir %s: no store is there: %w", dir, err)
-	}
-	db, err := pebblestore.Open(dir, pebblestore.Options{MaintainEvery: -1})
+func withStore(dir string, do func(*pebblestore.Store) error) error {
+	return withStoreOr(dir, pebblestore.Options{MustExist: true}, do)
+}
+
+// withStoreOr opens an embedded store that no server has open.
+func withStoreOr(dir string, opts pebblestore.Options, do func(*pebblestore.Store) error) (err error) {
+	opts.MaintainEvery = -1
+	db, err := pebblestore.Open(dir, opts)
 	if err != nil {
 		return fmt.Errorf("--data-dir %s: %w", dir, err)
 	}

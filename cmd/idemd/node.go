@@ -33,6 +33,7 @@ type node struct {
 	server   *server.Server
 	backup   server.BackupFunc // nil: there are none
 	notice   func() string     // nil, or what an operator should see to
+	made     bool              // the embedded store was not there
 	commits  *commits
 	logger   *slog.Logger
 	// failed gets the error of a listener that stopped by itself.
@@ -132,7 +133,7 @@ func (n *node) open(s *session, c *serveCmd, metrics *server.Metrics) (err error
 	if c.Store != nil {
 		return n.openDatabase(s, c)
 	}
-	opts := pebblestore.Options{Logger: n.logger, Observer: n.commits, Fatal: s.storeStopped}
+	opts := pebblestore.Options{Logger: n.logger, Observer: n.commits, Fatal: s.storeStopped, MustExist: c.MustExist}
 	if err := c.apply(&opts); err != nil {
 		return err
 	}
@@ -140,15 +141,21 @@ func (n *node) open(s *session, c *serveCmd, metrics *server.Metrics) (err error
 	if errors.Is(err, pebblestore.ErrLocked) {
 		return fmt.Errorf("--data-dir %s: %w: another process has it open; stop it, or choose another directory", c.dataDir(), pebblestore.ErrLocked)
 	}
+	if errors.Is(err, pebblestore.ErrNoStore) {
+		return fmt.Errorf("--data-dir %s: %w; by --must-exist none is made", c.dataDir(), err)
+	}
 	if err != nil {
 		return err
 	}
-	n.store, n.backup = embedded, backups(embedded, c.BackupRoot)
+	n.store, n.backup, n.made = embedded, backups(embedded, c.BackupRoot), embedded.Made()
+	if c.DataDir != nil {
+		n.notice = noticeNew(embedded)
+	}
 	return nil
 }
 
 func (n *node) openDatabase(s *session, c *serveCmd) error {
-	db, err := c.openStore(s.ctx, sqlstore.Options{Logger: n.logger, Observer: n.commits, MaxConns: c.conns()})
+	db, err := c.openStore(s.ctx, sqlstore.Options{Logger: n.logger, Observer: n.commits, MaxConns: c.conns(), MustExist: c.MustExist})
 	if err != nil {
 		return err
 	}

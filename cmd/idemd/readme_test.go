@@ -61,7 +61,8 @@ func (s *shell) tour(t *testing.T, blocks []string, ports *strings.Replacer) {
 var shapes = []struct{ pattern, with string }{
 	{` --addr 127\.0\.0\.1:\d+`, ``},
 	{`127\.0\.0\.1:\d+`, `ADDR`},
-	{`((?:data directory|database)  ).*`, `${1}PLACE`},
+	{`(data directory  )[^,\n]*`, `${1}PLACE`},
+	{`(database  ).*`, `${1}PLACE`},
 	{`\d{4}-\d\d-\d\dT[0-9:.]+Z`, `TIME`},
 	{`\b\d{16}\b`, `FENCE`},
 	{`\b[0-9a-f]{32}\b`, `STORE`},

@@ -37,21 +37,25 @@ const beginTime = time.Minute
 type recoveryBeginCmd struct {
 	remoteFlags
 	auditFlags
-	From    instant `required:"" placeholder:"RFC3339" help:"Up to when the store knows every key: the time of the backup, or of the last transaction that was copied."`
-	DataDir *string `env:"-" placeholder:"DIR" help:"Begin it in an embedded store that no server has open."`
+	From         instant `xor:"until" required:"" placeholder:"RFC3339" help:"Up to when the store knows every key: the time of the backup, or of the last transaction that was copied."`
+	NothingKnown bool    `env:"-" xor:"until" required:"" help:"The store that was is lost, and this is a new one: no key is known from before. With --data-dir it is made if there is none."`
+	DataDir      *string `env:"-" placeholder:"DIR" help:"Begin it in an embedded store that no server has open."`
 	databaseFlags
 }
 
 // Run is called by kong.
 func (c *recoveryBeginCmd) Run(s *session) error {
 	req := store.BeginRecoveryRequest{CompleteUntil: c.From.Time, Actor: c.Actor, Reason: c.Reason}
+	if c.NothingKnown {
+		req.CompleteUntil = store.KnowsNothing
+	}
 	switch {
 	case c.Store != nil && c.DataDir != nil:
 		return usageError("both --data-dir and %s are given: keys are either in a directory or in a database", named("--store", "IDEMD_STORE", *c.Store))
 	case c.Store != nil && c.Addr != defaultAddr:
 		return usageError("both %s and %s are given: the recovery is begun in a database, or a server is asked to", named("--addr", "IDEMD_ADDR", c.Addr), named("--store", "IDEMD_STORE", *c.Store))
 	case c.DataDir != nil:
-		return withStore(*c.DataDir, func(db *pebblestore.Store) error { return c.begin(s, db, req) })
+		return c.beginIn(s, *c.DataDir, req)
 	case c.Store != nil:
 		if err := c.check(); err != nil {
 			return err
@@ -70,6 +74,21 @@ func (c *recoveryBeginCmd) Run(s *session) error {
 		}
 		return c.print(s, regionAsked(ctx, conn), resp)
 	})
+}
+
+// beginIn begins the recovery of an embedded store. One of which nothing is left is made: nobody
+// can be granted anything in it before its floor stands.
+func (c *recoveryBeginCmd) beginIn(s *session, dir string, req store.BeginRecoveryRequest) error {
+	err := withStoreOr(dir, pebblestore.Options{MustExist: !c.NothingKnown}, func(db *pebblestore.Store) error {
+		if db.Made() {
+			fmt.Fprintf(s.stderr, "idemd: made a new, empty store in %s\n", dir)
+		}
+		return c.begin(s, db, req)
+	})
+	if errors.Is(err, pebblestore.ErrNoStore) {
+		return fmt.Errorf("%w; if it is lost for good, --nothing-known in place of --from makes a new one", err)
+	}
+	return err
 }
 
 // begin begins the recovery of a store that this process has open, and waits until it is in force.

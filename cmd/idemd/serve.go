@@ -20,6 +20,8 @@ const (
 	drainTime = 30 * time.Second
 	// servesOn begins the line that says that the server is ready.
 	servesOn = "idemd serves on "
+	// newToAll says that the store was made just now.
+	newToAll = ", new: it knows no key"
 )
 
 // serveCmd runs the server.
@@ -27,6 +29,7 @@ type serveCmd struct {
 	GrpcAddr      string  `default:"127.0.0.1:7600" placeholder:"HOST:PORT" help:"Where to serve gRPC (${default})."`
 	AdminAddr     string  `default:"127.0.0.1:7601" placeholder:"HOST:PORT" help:"Where to serve /metrics and /healthz; empty: nowhere (${default})."`
 	DataDir       *string `placeholder:"DIR" help:"Directory of the embedded store, made if it does not exist (./idemd-data)."`
+	MustExist     bool    `help:"Start only on a store that is there: none is made, as where its disk is not mounted."`
 	restoredFlags `embed:""`
 	databaseFlags `embed:""`
 	StoreConns    *int `placeholder:"N" help:"With --store: how many connections this process opens at most (four per core, at least 8)."`
@@ -47,6 +50,7 @@ func (c *serveCmd) Run(s *session) error {
 	if err != nil {
 		return err
 	}
+	n.warnNew(c)
 	c.greet(s, n)
 	n.logger.Info("serving", "address", n.listener.Addr().String(), "store", c.keptIn())
 	select {
@@ -127,7 +131,7 @@ func (c *serveCmd) warn(s *session) {
 func (c *serveCmd) greet(s *session, n *node) {
 	p := &page{}
 	p.line("%s%s", servesOn, n.listener.Addr())
-	c.greetStore(p)
+	c.greetStore(p, n.made)
 	if n.admin != nil {
 		p.field("metrics", c.metricsURL(n.admin.Addr().String()))
 	}
@@ -163,13 +167,17 @@ func (c *serveCmd) greetIdentity(p *page) {
 }
 
 // greetStore says where the keys are.
-func (c *serveCmd) greetStore(p *page) {
+func (c *serveCmd) greetStore(p *page, made bool) {
 	if c.Store != nil {
 		p.field("database", c.place())
 		p.field("region", c.Region)
 		return
 	}
-	p.field("data directory", c.absDataDir())
+	dir := c.absDataDir()
+	if made {
+		dir += newToAll
+	}
+	p.field("data directory", dir)
 }
 
 // keptIn is where the keys are, on one line and without a secret.

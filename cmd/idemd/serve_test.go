@@ -195,7 +195,8 @@ func TestServeWarnsOfOtherMachines(t *testing.T) {
 
 func TestServeAdmin(t *testing.T) {
 	admin := freeAddr(t)
-	s := serve(t, t.TempDir(), "--admin-addr="+admin)
+	t.Chdir(t.TempDir())
+	s := serveOn(t, "--admin-addr="+admin)
 	s.run(t, "claim", "--id=a").ok(t)
 	for path, want := range map[string]string{
 		"/healthz": `{"status":"serving"}`,

@@ -29,6 +29,8 @@ var (
 	// ErrNoBackup: it was said that the directory is a restored backup, and it is none, or is none
 	// any more.
 	ErrNoBackup = errors.New("directory is no backup")
+	// ErrNoStore: there is no store, and it was said that there must be one. Nothing was touched.
+	ErrNoStore = errors.New("no store is there")
 	// ErrLocked: another process, or another Store in this one, has the directory open.
 	ErrLocked = errors.New("store is in use")
 	// ErrDamaged: a file of the store is damaged, is missing or does not fit the others, so

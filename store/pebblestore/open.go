@@ -38,6 +38,7 @@ type opener struct {
 	db     *pebble.DB
 	pruner *chainPruner
 	spare  *spareFS // nil if no logs are prepared
+	made   bool     // there was no store
 
 	// What Pebble could not go on after: it stops the Store, and Open before there is one.
 	mu      sync.Mutex
@@ -48,7 +49,7 @@ type opener struct {
 
 // Open opens the store in dir, and creates it if dir is empty or does not exist. The
 // errors with which it refuses a directory unwrap to ErrForeignDir, ErrNewerFormat,
-// ErrOlderFormat, ErrLocked, ErrBackup, ErrNoBackup or ErrDamaged; others are the operating
+// ErrOlderFormat, ErrLocked, ErrBackup, ErrNoBackup, ErrNoStore or ErrDamaged; others are the operating
 // system's. The caller must Close the Store. If Pebble gives up on the way, the directory stays locked until the process ends.
 func Open(dir string, opts Options) (*Store, error) {
 	o := &opener{dir: dir, opts: opts.withDefaults(), pruner: &chainPruner{}, failed: make(chan struct{})}
@@ -100,24 +101,29 @@ func (o *opener) open() (*Store, error) {
 	if _, err := o.fs.Stat(o.path(fileFormat)); err != nil && o.opts.Restored {
 		return nil, fmt.Errorf("%w: it is said that one was restored, but no whole one is here; copy it here first", ErrNoBackup)
 	}
+	if _, err := o.fs.Stat(o.dir); err != nil && o.opts.MustExist {
+		return nil, fmt.Errorf("%w: %w; its disk may not be mounted", ErrNoStore, err)
+	}
 	if err := makeDir(o.fs, o.dir); err != nil {
 		return nil, err
 	}
 	if err := o.resolveDir(); err != nil {
 		return nil, err
 	}
-	if _, err := o.inspect(); err != nil {
+	exists, err := o.inspect()
+	switch {
+	case err != nil:
 		return nil, err
+	case !exists && o.opts.MustExist:
+		return nil, fmt.Errorf("%w: the directory is empty, or a store in it was never finished; its disk may not be mounted", ErrNoStore)
 	}
-	var err error
 	if o.lock, err = lockDir(o.fs, o.path(fileLock)); err != nil {
 		return nil, err
 	}
-	exists, err := o.inspect() // again, now that nobody else changes it
-	if err != nil {
+	if exists, err = o.inspect(); err != nil { // again, now that nobody else changes it
 		return nil, err
 	}
-	if !exists {
+	if o.made = !exists; o.made {
 		if err := o.create(); err != nil {
 			return nil, err
 		}
@@ -406,7 +412,7 @@ func (o *opener) loop(newest commitTime) (*loop, error) {
 func (o *opener) start(l *loop, m mark) (*Store, error) {
 	s := &Store{
 		pages: pagetoken.Random(),
-		opts:  o.opts, dir: o.dir, id: o.id, db: o.db, lock: o.lock, waitSpare: o.waitSpare, pruner: o.pruner,
+		opts:  o.opts, made: o.made, dir: o.dir, id: o.id, db: o.db, lock: o.lock, waitSpare: o.waitSpare, pruner: o.pruner,
 		intake: newIntake(), clock: resumeClock(o.opts, l.newest), settled: newSettled(o.opts.CacheBytes / 2), failed: make(chan struct{}),
 	}
 	l.s = s

@@ -38,6 +38,35 @@ func mustClose(t testing.TB, s *Store) {
 	}
 }
 
+// Where there must be a store none is made, also where one was begun and never finished.
+func TestMustExist(t *testing.T) {
+	fs := vfs.NewMem()
+	opts := testOptions(fs)
+	opts.MustExist = true
+	for _, prepare := range []func(){
+		func() {},
+		func() { _ = fs.MkdirAll("data", 0o700) },
+		func() { writeTestFile(t, fs, "data/"+fileCreating, "") },
+	} {
+		prepare()
+		before, _ := fs.List("data")
+		if s, err := Open("data", opts); !errors.Is(err, ErrNoStore) {
+			t.Fatalf("%v, %v; want ErrNoStore", s, err)
+		}
+		if after, _ := fs.List("data"); !slices.Equal(after, before) {
+			t.Errorf("made %v", after)
+		}
+	}
+	s := mustOpen(t, testOptions(fs))
+	if !s.Made() {
+		t.Error("it does not say that it was made")
+	}
+	mustClose(t, s)
+	if s = mustOpen(t, opts); s.Made() {
+		t.Error("it says that it was made again")
+	}
+}
+
 func testClaim(id, attempt string) store.ClaimRequest {
 	return store.ClaimRequest{Key: store.Key{Namespace: store.DefaultNamespace, ID: id}, AttemptID: attempt}
 }

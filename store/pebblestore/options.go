@@ -34,6 +34,10 @@ type Options struct {
 	Restored     bool
 	RestoredFrom time.Time
 
+	// MustExist refuses, with ErrNoStore, to make a store where there is none: the disk that it is on
+	// may not be mounted.
+	MustExist bool
+
 	// CacheBytes bounds the records kept decoded. Zero: 24 MiB.
 	CacheBytes int
 	// BlockCacheBytes bounds Pebble's cache of file blocks and its memory tables together.

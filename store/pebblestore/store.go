@@ -18,6 +18,7 @@ import (
 // Store is an embedded store in one directory. Make it with [Open].
 type Store struct {
 	opts Options
+	made bool // by Open, in a directory that had none
 	dir  string
 	id   identity
 	db   *pebble.DB
@@ -56,6 +57,10 @@ type Store struct {
 }
 
 var _ store.Backend = (*Store)(nil)
+
+// Made reports whether [Open] has made the store, so that it knows no key from before: whoever
+// expected an old one there must be told.
+func (s *Store) Made() bool { return s.made }
 
 // fail stops the store for good: nothing is answered any more but ErrUnavailable.
 func (s *Store) fail(err error) {

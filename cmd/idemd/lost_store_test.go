@@ -1,0 +1,92 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A store whose disk is not mounted is a directory that is missing or empty. Nobody may take the new
+// store that is made there for the old one without having been told.
+func TestServeSaysThatTheStoreIsNew(t *testing.T) {
+	for name, test := range map[string]struct {
+		flags []string
+		warns bool
+	}{
+		"named":     {flags: []string{"--data-dir=data"}, warns: true},
+		"not named": {}, // who only tries it has no other
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			admin := freeAddr(t)
+			args := append([]string{"--admin-addr=" + admin}, test.flags...)
+			s := serveOn(t, args...)
+			if got := strings.Join(s.banner, "\n"); strings.Count(got, ", new: it knows no key") != 1 {
+				t.Errorf("the first start says\n%s", got)
+			}
+			if got := strings.Contains(s.stderr.String(), "made a new, empty store: it knows no key"); got != test.warns {
+				t.Errorf("warned %v, want %v:\n%s", got, test.warns, s.stderr.String())
+			}
+			s.stop()
+			s = serveOn(t, args...)
+			if got := strings.Join(s.banner, "\n") + s.stderr.String(); strings.Contains(got, "new") {
+				t.Errorf("the second start says\n%s", got)
+			}
+			notice := get(t, "http://"+admin+"/healthz") // a restart does not end it
+			if got := strings.Contains(notice, "the store was made new at "); got != test.warns {
+				t.Errorf("noticed %v, want %v: %s", got, test.warns, notice)
+			}
+			s.run(t, "recovery", "begin", "--nothing-known", "--reason=it is lost").ok(t)
+			if notice := get(t, "http://"+admin+"/healthz"); strings.Contains(notice, "made new") {
+				t.Errorf("after a recovery has begun: %s", notice)
+			}
+		})
+	}
+}
+
+// With --must-exist a missing store is an error, and nothing is made.
+func TestServeMustExist(t *testing.T) {
+	empty := t.TempDir()
+	for _, dir := range []string{empty, filepath.Join(empty, "missing")} {
+		run(t, "serve", "--data-dir="+dir, "--must-exist", "--grpc-addr=127.0.0.1:0", "--admin-addr=").fails(t, exitFailed, dir, "no store is there", "mounted", "--must-exist")
+	}
+	if entries, err := os.ReadDir(empty); err != nil || len(entries) != 0 {
+		t.Errorf("made %v, %v", entries, err)
+	}
+	data := filepath.Join(t.TempDir(), "data")
+	serve(t, data).stop()
+	serve(t, data, "--must-exist")
+
+	dsn := migrated(t)
+	got := run(t, "serve", "--store="+dsn, "--region=elsewhere", "--must-exist", "--grpc-addr=127.0.0.1:0", "--admin-addr=", "--log-level=error")
+	got.fails(t, exitFailed, "no such region in the database", "elsewhere")
+	serveOn(t, "--store="+dsn, "--must-exist")
+}
+
+// Where the store is gone for good, its recovery begins in a new one before anybody is granted anything.
+func TestRecoveryBeginsWhereNothingIsKnown(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	begin := []string{"recovery", "begin", "--data-dir=" + data, "--reason=the disk is gone"}
+	run(t, append(begin, "--from=2026-01-31T15:04:05Z")...).fails(t, exitFailed, "no store is there", "--nothing-known")
+	run(t, begin...).fails(t, exitUsage, "--from", "--nothing-known")
+	run(t, append(begin, "--nothing-known", "--from=2026-01-31T15:04:05Z")...).fails(t, exitUsage, "--from", "--nothing-known")
+	begin = append(begin, "--nothing-known")
+	got := run(t, begin...)
+	if got.code != exitOK || !strings.Contains(got.stderr, "made a new, empty store in "+data) || !strings.Contains(got.stdout, "known before it") {
+		t.Fatalf("begin: %d\n%s%s", got.code, got.stdout, got.stderr)
+	}
+	run(t, begin...).ok(t) // as often as one likes, in the store that is there now
+
+	s := serve(t, data, "--must-exist")
+	s.run(t, "claim", "--id=old", "--attempt=a").fails(t, exitFailed, "UNKNOWN_HISTORY")
+	s.run(t, "namespace", "create", "payments").ok(t)
+	s.run(t, "claim", "--namespace=payments", "--id=old", "--attempt=a").fails(t, exitFailed, "UNKNOWN_HISTORY")
+	lift := []string{"recovery", "lift", "--namespace=default", "--reason=settled", "--leases-ended"}
+	s.run(t, lift...).fails(t, exitFailed, "NOT_CONFIRMED", "--nothing-known")
+	s.run(t, append(lift, "--nothing-known")...).ok(t)
+	s.run(t, "claim", "--id=old", "--attempt=a").ok(t)
+	if got := s.run(t, "recovery", "begin", "--nothing-known", "--reason=it was another store").ok(t); !strings.Contains(got, "known before it") {
+		t.Errorf("asked of a server: %s", got)
+	}
+}
