@@ -89,7 +89,7 @@ func TestDeployBackupsAreReached(t *testing.T) {
 		}
 	}
 	var pod struct{ Spec podSpec }
-	readManifest(t, "kubernetes/base/statefulset.yaml", &set)
+	readManifest(t, "kubernetes/embedded/statefulset.yaml", &set)
 	readManifest(t, "kubernetes/backups.yaml", &pod)
 	modes := map[string]string{}
 	for _, claim := range set.Spec.VolumeClaimTemplates {

@@ -273,14 +273,19 @@ func TestDeployKubernetes(t *testing.T) {
 			works(t, typed("payments", "claim", "--namespace=payments", "--id=order-1"), typed("on-call", "region", "list"))
 		})
 	}
-	t.Run("database", func(t *testing.T) {
-		secrets := certificates(t, "idemd", "on-call")
-		k := &cluster{applied(t, "database"), ownAddr(t, nil, freeAddr(t)), secrets["idemd"], pgtest.Shared(t).NewDatabase(t)}
-		k.reached(t, "")
-		k.migrate(t)
-		k.serve(t)
-		run(t, append([]string{"namespace", "create", "payments", "--addr=" + k.addr["0.0.0.0:7600"]}, as(secrets["on-call"])...)...).ok(t)
-	})
+	for _, dir := range []string{"database", "single"} {
+		t.Run(dir, func(t *testing.T) {
+			secrets := certificates(t, "idemd", "on-call")
+			k := &cluster{objects: applied(t, dir), addr: ownAddr(t, nil, freeAddr(t)), tls: secrets["idemd"]}
+			if dir == "database" {
+				k.store = pgtest.Shared(t).NewDatabase(t)
+			}
+			k.reached(t, "")
+			k.migrate(t)
+			k.serve(t)
+			run(t, append([]string{"namespace", "create", "payments", "--addr=" + k.addr["0.0.0.0:7600"]}, as(secrets["on-call"])...)...).ok(t)
+		})
+	}
 }
 
 // TestDeployDatabaseCertificate has the secret's URL name the authority of the database's certificate,

@@ -35,28 +35,10 @@ var twice = map[string]string{
 }
 
 // TestReadmeTwice makes what the page's table of double charges has, runs the commands above the
-// table, and looks for what it says that they show, in what they print.
+// table, and looks for what it says that they show, in what they print: with both formats of the log.
 func TestReadmeTwice(t *testing.T) {
-	for start, make := range twice {
-		t.Run(start, func(t *testing.T) {
-			sh := startShell(t)
-			sh.run(t, "bin/idemd serve --data-dir data --log-level debug 2>log &", strings.Repeat("\n", 6))
-			sh.run(t, "bin/idemd namespace create payments --retention 7d", "")
-			commands := strings.NewReplacer("idemd ", "bin/idemd ", "LOG", "log").Replace(readmeBlocks(t, "twice")[0])
-			key, commands, _ := strings.Cut(commands, "\n")
-			sh.run(t, key, "")
-			made := sh.run(t, strings.ReplaceAll(make, "ID", "order-1001"), "")
-			shown := map[string]string{"metrics": metricsOf(t, strings.TrimSpace(sh.run(t, "echo $IDEMD_ADMIN_ADDR", "")))}
-			for line := range strings.Lines(commands) {
-				command, label, _ := strings.Cut(line, "#")
-				label, _, _ = strings.Cut(strings.TrimSpace(label), ":")
-				shown[label] = regexp.MustCompile(" +").ReplaceAllString(sh.run(t, command, ""), " ")
-			}
-			checkShown(t, twiceRow(t, start), shown)
-			if t.Failed() {
-				t.Logf("made with:\n%s", made)
-			}
-		})
+	for _, format := range []string{"text", "json"} {
+		t.Run(format, func(t *testing.T) { readmeTwice(t, format) })
 	}
 	for _, row := range twiceRows(t) {
 		known := strings.HasPrefix(row[0], "the key had expired")
@@ -66,6 +48,35 @@ func TestReadmeTwice(t *testing.T) {
 		if !known {
 			t.Errorf("nothing makes what the page has as %q", row[0])
 		}
+	}
+}
+
+func readmeTwice(t *testing.T, format string) {
+	for start, make := range twice {
+		t.Run(start, func(t *testing.T) {
+			sh := startShell(t)
+			sh.run(t, "bin/idemd serve --data-dir data --log-level debug --log-format "+format+" 2>log &", strings.Repeat("\n", 6))
+			sh.run(t, "bin/idemd namespace create payments --retention 7d", "")
+			commands := strings.NewReplacer("idemd ", "bin/idemd ", "LOG", "log").Replace(readmeBlocks(t, "twice")[0])
+			sh.run(t, regexp.MustCompile("(?m)^key=.*").FindString(commands), "")
+			made := sh.run(t, strings.ReplaceAll(make, "ID", "order-1001"), "")
+			shown := map[string]string{"metrics": metricsOf(t, strings.TrimSpace(sh.run(t, "echo $IDEMD_ADMIN_ADDR", "")))}
+			for line := range strings.Lines(commands) {
+				command, label, commented := strings.Cut(line, "#")
+				if !commented {
+					continue
+				}
+				label, _, _ = strings.Cut(strings.TrimSpace(label), ":")
+				shown[label] = regexp.MustCompile(" +").ReplaceAllString(sh.run(t, command, ""), " ")
+			}
+			if shown["log"] == "" {
+				t.Error("the log shows nothing of the key")
+			}
+			checkShown(t, twiceRow(t, start), shown)
+			if t.Failed() {
+				t.Logf("made with:\n%s", made)
+			}
+		})
 	}
 }
 
