@@ -18,7 +18,7 @@ type namespaceCmd struct {
 	Create namespaceCreateCmd `cmd:"" help:"Create a namespace. Settings left out get their defaults."`
 	Get    namespaceGetCmd    `cmd:"" help:"Show a namespace."`
 	List   namespaceListCmd   `cmd:"" help:"Show all namespaces."`
-	Set    namespaceSetCmd    `cmd:"" help:"Change settings of a namespace. Settings left out stay."`
+	Set    namespaceSetCmd    `cmd:"" help:"Change settings of a namespace. Settings left out stay: what is in brackets is what create gives."`
 }
 
 // settingFlags are the settings that can change after creation. Their names differ from

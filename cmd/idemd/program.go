@@ -68,7 +68,7 @@ type cli struct {
 	DevCerts  devCertsCmd  `cmd:"" help:"Make throw-away certificates and a policy, to try serve with."`
 	Token     tokenCmd     `cmd:"" help:"Make bearer tokens for callers."`
 	Bench     benchCmd     `cmd:"" help:"Measure idemd against a bare gRPC server."`
-	Demo      demoCmd      `cmd:"" help:"See a payment cross six hops that break, and which guard catches what."`
+	Demo      demoCmd      `cmd:"" help:"See a payment cross hops that break, and which guard catches what."`
 	Version   versionCmd   `cmd:"" help:"Show the version."`
 
 	BenchServer benchServerCmd `cmd:"" hidden:"" help:"A server that bench measures."`
@@ -152,10 +152,33 @@ type helpFlag bool
 
 // BeforeReset is called by kong if the flag is given.
 func (helpFlag) BeforeReset(ctx *kong.Context) error {
-	if err := ctx.PrintUsage(false); err != nil {
+	out := ctx.Stdout
+	var text strings.Builder
+	ctx.Stdout = &text
+	err := ctx.PrintUsage(false)
+	if err == nil {
+		_, err = io.WriteString(out, withAlternatives(text.String(), ctx.Flags()))
+	}
+	if err != nil {
 		return unwritten(err)
 	}
 	return errShown
+}
+
+// withAlternatives has the line of usage say that of required flags which exclude each other one is enough.
+func withAlternatives(usage string, flags []*kong.Flag) string {
+	groups := map[string][]string{}
+	for _, flag := range flags {
+		for _, group := range flag.Xor {
+			if flag.Required {
+				groups[group] = append(groups[group], flag.Summary())
+			}
+		}
+	}
+	for _, group := range groups {
+		usage = strings.Replace(usage, strings.Join(group, " "), "("+strings.Join(group, " | ")+")", 1)
+	}
+	return usage
 }
 
 // versionFlag shows the version, whatever else is on the command line.
