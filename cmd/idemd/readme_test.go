@@ -170,8 +170,14 @@ func TestReadmeCompiles(t *testing.T) {
 }
 
 // TestReadmeScript runs the script of the command line's page as cron does, with a job that fails or not
-// and a check that finds its work or not.
+// and a check that finds its work or not; and as whoever has all scripts end at the first error.
 func TestReadmeScript(t *testing.T) {
+	for _, shell := range []string{"sh", "sh -eu"} {
+		t.Run(shell, func(t *testing.T) { readmeScript(t, shell) })
+	}
+}
+
+func readmeScript(t *testing.T, shell string) {
 	server := serve(t, t.TempDir())
 	sh := startShell(t)
 	script := filepath.Join(t.TempDir(), "script")
@@ -189,7 +195,7 @@ func TestReadmeScript(t *testing.T) {
 		{"rm found", "exit code 0, ran 0"},
 	} {
 		sh.run(t, step.before, "")
-		got := sh.run(t, `sh `+script+` >out 2>&1; echo "exit code $?, ran $(grep -c '^ran$' out)"`, "")
+		got := sh.run(t, shell+` `+script+` >out 2>&1; echo "exit code $?, ran $(grep -c '^ran$' out)"`, "")
 		if got != step.want+"\n" {
 			t.Errorf("after %q: %swant %s\n%s", step.before, got, step.want, sh.run(t, "cat out", ""))
 		}
