@@ -35,6 +35,7 @@ type reconcileCmd struct {
 	Entity       string  `help:"Only keys of this entity; that of effects whose entity the file does not say."`
 	Since        instant `placeholder:"RFC3339" help:"Judge what happened from then on (the time of the oldest effect)."`
 	Until        instant `placeholder:"RFC3339" help:"Judge what happened until then (the time of the newest effect)."`
+	Step         string  `placeholder:"STEP" help:"The column key has what DownstreamKey of the client derived for this step, such as charge: what the provider was given. One step a file."`
 	OnePerEntity bool    `help:"An entity, such as an order, should have one effect in each scope."`
 	MetricsFile  string  `placeholder:"FILE" help:"Write the counts there too, for node_exporter's textfile collector."`
 	DataDir      *string `env:"-" placeholder:"DIR" help:"Compare with an embedded store that no server has open."`
@@ -90,7 +91,7 @@ func (c *reconcileCmd) open(s *session) (io.ReadCloser, error) {
 func (c *reconcileCmd) compare(s *session, source reconcile.Source, file io.Reader) error {
 	counts, err := reconcile.Run(s.ctx, source, file, reconcile.Options{
 		Namespace: c.Namespace, Scope: c.Scope, Entity: c.Entity, Since: c.Since.Time, Until: c.Until.Time,
-		OnePerEntity: c.OnePerEntity, Memory: reconcileMemory,
+		OnePerEntity: c.OnePerEntity, Step: c.Step, Memory: reconcileMemory,
 	}, func(wrong *reconcile.LineError) error {
 		_, err := fmt.Fprintln(s.stderr, oneLine(wrong.Error()))
 		return err
@@ -111,6 +112,9 @@ func (c *reconcileCmd) compare(s *session, source reconcile.Source, file io.Read
 			return usageError("--metrics-file: %w", err)
 		}
 	}
+	if err := c.hint(s, &counts); err != nil {
+		return err
+	}
 	switch {
 	case counts.BadLines > 0:
 		return exitError{fmt.Errorf("%d lines could not be used: what they say is missing, and keys may seem to have no effect", counts.BadLines), exitIncomplete}
@@ -120,6 +124,19 @@ func (c *reconcileCmd) compare(s *session, source reconcile.Source, file io.Read
 		return exitError{errors.New("nothing was judged: no effect and no record of that scope and entity lies in that time, or they are too old; that is no sign that all is well"), exitIncomplete}
 	}
 	return nil
+}
+
+// hint says what is likely if the keys of the file are other keys than those of the records.
+func (c *reconcileCmd) hint(s *session, n *reconcile.Counts) error {
+	if n.EffectsRecorded > 0 || n.EffectsJudged == 0 {
+		return nil
+	}
+	text := "no effect is under a key of a record: if the column key has what DownstreamKey made of the keys, say of which --step"
+	if c.Step != "" {
+		text = "no effect is under what was derived for the step " + keyText(c.Step) + " of a record's key: --namespace is that of whoever gave the provider the key, and --step as it is in the program"
+	}
+	_, err := fmt.Fprintln(s.stderr, "idemd: "+text)
+	return err
 }
 
 // finding prints a finding.
@@ -138,6 +155,9 @@ func (c *reconcileCmd) finding(s *session, f reconcile.Finding) error {
 	}
 	for _, e := range f.Effects {
 		text := fmt.Sprintf("effect %s at %s, %s", keyText(e.ID), e.At.Format(time.RFC3339Nano), keyWords(e.Scope, e.Key, e.Entity))
+		if e.RecordKey != "" {
+			text += ", derived from " + keyText(e.RecordKey)
+		}
 		if e.Intent != "" {
 			text += ", intent " + keyText(e.Intent)
 		}
@@ -146,7 +166,26 @@ func (c *reconcileCmd) finding(s *session, f reconcile.Finding) error {
 	if f.More > 0 {
 		p.field("and", fmt.Sprintf("%d more", f.More))
 	}
+	switch f.Kind {
+	case reconcile.EffectOfFailedKey:
+		p.field("look", c.recordCommand("inspect", f.Record))
+	case reconcile.EffectOfUnsettledKey:
+		p.field("look", c.recordCommand("inspect", f.Record))
+		p.field("settle", fmt.Sprintf("%s --fence=%d --reason=… --outcome=…", c.recordCommand("resolve", f.Record), f.Record.Fence))
+	}
 	return p.print(s.stdout)
+}
+
+// recordCommand is what to run next about a record.
+func (c *reconcileCmd) recordCommand(name string, r *reconcile.Record) string {
+	text := fmt.Sprintf("idemd record %s --namespace=%s --id=%s", name, shellQuote(c.Namespace), shellQuote(r.Key))
+	if r.Scope != "" {
+		text += " --scope=" + shellQuote(r.Scope)
+	}
+	if r.Entity != "" {
+		text += " --entity=" + shellQuote(r.Entity)
+	}
+	return text
 }
 
 // keyWords names a key by what is known of it.

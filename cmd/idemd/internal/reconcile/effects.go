@@ -25,11 +25,13 @@ type Effect struct {
 	Key    string    `json:"key"`
 	Entity string    `json:"entity,omitempty"`
 	Intent string    `json:"intent,omitempty"`
+	// RecordKey is the id of the record's key from which Key was derived, if that is known.
+	RecordKey string `json:"record_key,omitempty"`
 }
 
 // The columns of the file, in any order; others are left alone.
 const (
-	columnKey    = "key"    // the id of the key under which it happened; empty if there was none
+	columnKey    = "key"    // the id of the key under which it happened, or what was derived of the key; empty if there was none
 	columnTime   = "time"   // when it happened
 	columnEffect = "effect" // its own id, by which a line that is there twice is known
 	columnScope  = "scope"

@@ -56,19 +56,19 @@ func (r *reconciling) each(s *sorter, do func(*group) error) error {
 
 // put adds a row to its group; an effect without a key to none, and it is reported at once.
 func (r *reconciling) put(g *group, w row, byKey bool) error {
-	switch {
-	case w.Record != nil:
+	if w.Record != nil {
 		r.putRecord(g, *w.Record)
 		return nil
-	case byKey && w.Effect.Key == "":
-		if !r.inWindow(w.Effect.At) {
-			r.counts.EffectsOutside++
-			return nil
+	}
+	if byKey {
+		if err := r.addIntent(g, w.Effect); err != nil {
+			return err
 		}
-		r.counts.EffectsJudged++
-		return r.found(Finding{Kind: EffectWithoutKey, Effects: []Effect{*w.Effect}})
 	}
 	e := *w.Effect
+	if byKey && e.Key == "" {
+		return r.withoutAnyKey(e)
+	}
 	seen := len(g.effects) > 0
 	sameKey := seen && g.last.Key == e.Key && r.keyGroup(g.last.Scope, g.last.Key, g.last.Entity) == r.keyGroup(e.Scope, e.Key, e.Entity)
 	if seen && sameKey && e.ID != "" && g.last.ID == e.ID { // the same one, twice in the file
@@ -86,6 +86,9 @@ func (r *reconciling) put(g *group, w row, byKey bool) error {
 	} else {
 		g.more++
 	}
+	if byKey && len(g.records) > 0 {
+		r.counts.EffectsRecorded++
+	}
 	inside := r.inWindow(e.At)
 	if inside {
 		g.inside++
@@ -97,6 +100,37 @@ func (r *reconciling) put(g *group, w row, byKey bool) error {
 		r.counts.EffectsJudged++
 	}
 	return nil
+}
+
+// withoutAnyKey is about an effect of which the file has no key.
+func (r *reconciling) withoutAnyKey(e Effect) error {
+	if !r.inWindow(e.At) {
+		r.counts.EffectsOutside++
+		return nil
+	}
+	r.counts.EffectsJudged++
+	return r.found(Finding{Kind: EffectWithoutKey, Effects: []Effect{e}})
+}
+
+// addIntent notes what an effect was for. Records come before effects: so of a derived key it is
+// known by now of which record it is, and the effect is told so.
+func (r *reconciling) addIntent(g *group, e *Effect) error {
+	intent := digest("intent", e.Scope, e.Entity, e.Intent) // a charge and a receipt of one order are two
+	if r.Step != "" && len(g.records) > 0 {
+		of := &g.records[0]
+		e.RecordKey, e.Scope, e.Entity = of.Key, of.Scope, of.Entity
+	}
+	if e.Intent == "" {
+		intent = digest("entity", e.Scope, e.Entity)
+	}
+	if e.Intent == "" && (!r.OnePerEntity || e.Entity == "") {
+		return nil
+	}
+	b, err := row{Effect: e}.encode(intent, string(g.digest[:]), e.ID)
+	if err != nil {
+		return err
+	}
+	return r.byIntent.add(b)
 }
 
 // putRecord adds a record. One that was listed twice, as it changed meanwhile, counts as it is now.
@@ -153,20 +187,63 @@ func (r *reconciling) mergeKeys() error {
 			return nil
 		case len(g.records) == 0:
 			return r.withoutKey(g)
-		case !slices.ContainsFunc(g.records, func(rec Record) bool { return rec.State != released }):
-			return r.found(g.finding(EffectOfReleasedKey))
 		}
-		return nil
+		return r.withRecords(g)
 	})
 }
 
+// withRecords is about effects of keys that have a record. Of several, which the file does not tell
+// apart, one that may well have had them is enough.
+func (r *reconciling) withRecords(g *group) error {
+	denied := Finding{Effects: g.effects, More: g.more}
+	for _, listed := range g.records {
+		kind, rec, err := r.denies(listed)
+		if kind == "" || err != nil {
+			return err
+		}
+		if slices.Index(Kinds, kind) > slices.Index(Kinds, denied.Kind) {
+			denied.Kind, denied.Record = kind, &rec
+		}
+	}
+	return r.found(denied)
+}
+
+// denies says what is wrong with an effect of a record, as the record is now: that has no outcome in
+// a listing, and may have been settled since.
+func (r *reconciling) denies(listed Record) (Kind, Record, error) {
+	now, err := r.inspect(listed)
+	if errors.Is(err, store.ErrKeyNotFound) { // its retention ended meanwhile
+		return "", listed, nil
+	}
+	if err != nil {
+		return "", listed, err
+	}
+	rec := recordOf(now.Record, now.Now)
+	switch {
+	case rec.State == released:
+		return EffectOfReleasedKey, rec, nil
+	case rec.State == lapsed:
+		return EffectOfUnsettledKey, rec, nil
+	case hasFailed(now.Record):
+		return EffectOfFailedKey, rec, nil
+	}
+	return "", rec, nil
+}
+
+// hasFailed reports whether an error is the outcome.
+func hasFailed(rec *store.Record) bool { return rec.Outcome != nil && len(rec.Outcome.Status) > 0 }
+
 // withoutKey is about effects of a key that was not listed: if it was claimed or changed
-// meanwhile it is there all the same.
+// meanwhile it is there all the same. From a derived key nobody can tell which that is; it was claimed
+// before the file was read.
 func (r *reconciling) withoutKey(g *group) error {
 	if !g.known {
 		r.counts.EffectsTooOld += g.inside
 		r.counts.EffectsJudged -= g.inside
 		return nil
+	}
+	if r.Step != "" {
+		return r.found(g.finding(EffectWithoutKey))
 	}
 	e := g.effects[0]
 	_, err := r.inspect(Record{Scope: e.Scope, Key: e.Key, Entity: e.Entity})
@@ -189,7 +266,7 @@ func (r *reconciling) withoutEffect(records []Record) error {
 			continue
 		case err != nil:
 			return err
-		case now.Record.Outcome != nil && len(now.Record.Outcome.Status) > 0:
+		case hasFailed(now.Record):
 			r.counts.RecordsFailed++
 			continue
 		case r.begunBefore(now.Events):

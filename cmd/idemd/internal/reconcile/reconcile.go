@@ -16,6 +16,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/idemd/idemd/client/key"
 	"github.com/idemd/idemd/store"
 )
 
@@ -34,6 +35,9 @@ type Options struct {
 	Since, Until time.Time
 	// OnePerEntity says that an entity is an intent: there should be one effect of it in each scope.
 	OnePerEntity bool
+	// Step says that the file has the keys that were derived from those of the records for this
+	// step, see [key.Downstream]; empty: it has the ids of the records' keys.
+	Step string
 	// Dir is for temporary files, that of the system if empty; Memory for how many bytes of rows are
 	// not in them.
 	Dir    string
@@ -45,15 +49,17 @@ type Kind string
 
 // The kinds of findings.
 const (
-	EffectWithoutKey    Kind = "effect_without_key"     // it happened, and no key is known under which it did
-	KeyWithoutEffect    Kind = "key_without_effect"     // completed with success, and nothing happened
-	TwoEffectsForKey    Kind = "two_effects_for_key"    // the key did not guard it
-	TwoEffectsForIntent Kind = "two_effects_for_intent" // of one scope and entity, under different keys: a retry made a new one
-	EffectOfReleasedKey Kind = "effect_of_released_key" // its holder said that nothing happened
+	EffectWithoutKey     Kind = "effect_without_key"      // it happened, and no key is known under which it did
+	KeyWithoutEffect     Kind = "key_without_effect"      // completed with success, and nothing happened
+	TwoEffectsForKey     Kind = "two_effects_for_key"     // the key did not guard it
+	TwoEffectsForIntent  Kind = "two_effects_for_intent"  // of one scope and entity, under different keys: a retry made a new one
+	EffectOfReleasedKey  Kind = "effect_of_released_key"  // its holder said that nothing happened
+	EffectOfFailedKey    Kind = "effect_of_failed_key"    // completed with an error, which every repeat is told
+	EffectOfUnsettledKey Kind = "effect_of_unsettled_key" // lapsed: nobody has said that it happened
 )
 
 // Kinds are all of them.
-var Kinds = []Kind{EffectWithoutKey, KeyWithoutEffect, TwoEffectsForKey, TwoEffectsForIntent, EffectOfReleasedKey}
+var Kinds = []Kind{EffectWithoutKey, KeyWithoutEffect, TwoEffectsForKey, TwoEffectsForIntent, EffectOfReleasedKey, EffectOfFailedKey, EffectOfUnsettledKey}
 
 // Finding is one thing that is not as it should be.
 type Finding struct {
@@ -86,7 +92,7 @@ const (
 )
 
 // Counts say what was compared. Each effect and record is counted as read, and once more as
-// what became of it.
+// what became of it (EffectsRecorded and RecordsFailed beside that).
 type Counts struct {
 	Since time.Time `json:"since"`
 	Until time.Time `json:"until"`
@@ -100,6 +106,7 @@ type Counts struct {
 	EffectsOutside  int `json:"effects_outside"` // of since to until
 	EffectsTooOld   int `json:"effects_too_old"` // and without a record, which may have expired
 	EffectsRepeated int `json:"effects_repeated"`
+	EffectsRecorded int `json:"effects_recorded"` // under a key that has a record, judged or not
 
 	Records          int `json:"records"`
 	RecordsJudged    int `json:"records_judged"`
@@ -197,13 +204,21 @@ func digest(parts ...string) [sha256.Size]byte {
 
 // keyGroup is the same for an effect and a record of one key, as far as the file says.
 func (r *reconciling) keyGroup(scope, id, entity string) [sha256.Size]byte {
-	if !r.scope {
+	if !r.scope || r.Step != "" { // a derived key has both in it
 		scope = ""
 	}
-	if !r.entity {
+	if !r.entity || r.Step != "" {
 		entity = ""
 	}
 	return digest(scope, id, entity)
+}
+
+// recordGroup is that of the effects of a record.
+func (r *reconciling) recordGroup(of store.Key) [sha256.Size]byte {
+	if r.Step != "" {
+		return r.keyGroup("", key.Downstream(of, r.Step), "")
+	}
+	return r.keyGroup(of.Scope, of.ID, of.Entity)
 }
 
 func (r *reconciling) readEffects(file io.Reader, bad func(*LineError) error) error {
@@ -212,7 +227,7 @@ func (r *reconciling) readEffects(file io.Reader, bad func(*LineError) error) er
 		return err
 	}
 	r.scope, r.entity = in.parts()
-	if r.OnePerEntity && !r.entity {
+	if r.OnePerEntity && !r.entity && r.Step == "" {
 		return fmt.Errorf("there is no column %q, of which each is to have one effect", columnEntity)
 	}
 	var oldest, newest time.Time
@@ -275,22 +290,11 @@ func (r *reconciling) addEffect(e Effect) error {
 		r.counts.EffectsOutside++
 		return nil
 	}
-	group := r.keyGroup(e.Scope, e.Key, e.Entity)
-	b, err := row{Effect: &e}.encode(group, "effect", e.ID)
-	if err == nil {
-		err = r.byKey.add(b)
-	}
-	intent := digest("intent", e.Scope, e.Entity, e.Intent) // a charge and a receipt of one order are two
-	if e.Intent == "" {
-		intent = digest("entity", e.Scope, e.Entity)
-	}
-	if err != nil || e.Intent == "" && (!r.OnePerEntity || e.Entity == "") {
+	b, err := row{Effect: &e}.encode(r.keyGroup(e.Scope, e.Key, e.Entity), "effect", e.ID)
+	if err != nil {
 		return err
 	}
-	if b, err = (row{Effect: &e}).encode(intent, string(group[:]), e.ID); err != nil {
-		return err
-	}
-	return r.byIntent.add(b)
+	return r.byKey.add(b)
 }
 
 func (r *reconciling) readRecords() error {
@@ -339,6 +343,16 @@ func knownAfter(ns store.Namespace, now time.Time) time.Time {
 
 func (r *reconciling) addRecord(rec *store.Record, now time.Time) error {
 	r.counts.Records++
+	w := recordOf(rec, now)
+	whole := digest(w.Scope, w.Key, w.Entity)
+	b, err := row{Record: &w}.encode(r.recordGroup(rec.Key), "", string(whole[:]), fmt.Sprintf("%019d", w.Fence))
+	if err != nil {
+		return err
+	}
+	return r.byKey.add(b)
+}
+
+func recordOf(rec *store.Record, now time.Time) Record {
 	w := Record{
 		Scope: rec.Key.Scope, Key: rec.Key.ID, Entity: rec.Key.Entity, Fence: rec.Fence,
 		GrantedAt: rec.GrantedAt, EndedAt: rec.EndedAt, State: inProgress,
@@ -351,10 +365,5 @@ func (r *reconciling) addRecord(rec *store.Record, now time.Time) error {
 	case rec.State == store.StateReleased:
 		w.State = released
 	}
-	whole := digest(w.Scope, w.Key, w.Entity)
-	b, err := row{Record: &w}.encode(r.keyGroup(w.Scope, w.Key, w.Entity), "", string(whole[:]), fmt.Sprintf("%019d", w.Fence))
-	if err != nil {
-		return err
-	}
-	return r.byKey.add(b)
+	return w
 }

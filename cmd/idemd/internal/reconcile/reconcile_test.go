@@ -15,9 +15,6 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-	spb "google.golang.org/genproto/googleapis/rpc/status"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/pebblestore"
@@ -119,11 +116,7 @@ func TestFindings(t *testing.T) {
 	w.clock.Advance(48 * time.Hour)
 	w.done("fine", "order-1", "e-1") // 3
 	w.done("nothing-came-of-it", "order-2")
-	declined, err := proto.Marshal(&spb.Status{Code: int32(codes.FailedPrecondition), Message: "declined"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.doneWith("declined", "", declined)
+	w.doneWith("declined", "", failure(t))
 	w.done("twice", "order-3", "e-2", "e-3")    // 4, 5
 	w.done("first", "order-4", "e-4")           // 6
 	w.done("again", "order-4", "e-5")           // 7
@@ -149,6 +142,7 @@ func TestFindings(t *testing.T) {
 
 	want := []string{
 		"effect_of_released_key [released charge/released/acme true] e-8@released(10)",
+		"effect_of_unsettled_key [lapsed charge/lapsed/acme true] e-9@lapsed(11)",
 		"effect_without_key e-6@never-claimed(8)",
 		"effect_without_key e-7@(9)",
 		"key_without_effect [completed charge/nothing-came-of-it/acme true]",
@@ -164,7 +158,7 @@ func TestFindings(t *testing.T) {
 			!strings.HasPrefix(bad[2], "line 14: at byte 49: ") || !strings.HasPrefix(bad[3], "line 16: it has more than") || !strings.HasPrefix(bad[4], "line 17: ") {
 			t.Errorf("bad lines: %q", bad)
 		}
-		if !counts.Before.After(storetest.Start.Add(24*time.Hour)) || counts.Since != storetest.Start || counts.Found() != 6 {
+		if !counts.Before.After(storetest.Start.Add(24*time.Hour)) || counts.Since != storetest.Start || counts.Found() != 7 {
 			t.Errorf("counts: %+v", counts)
 		}
 		counts.Since, counts.Until, counts.Before, counts.Findings = time.Time{}, time.Time{}, time.Time{}, nil
@@ -201,7 +195,7 @@ func TestFindings(t *testing.T) {
 
 var wantCounts = Counts{
 	BadLines: 5,
-	Effects:  11, EffectsJudged: 9, EffectsTooOld: 1, EffectsRepeated: 1,
+	Effects:  11, EffectsJudged: 9, EffectsTooOld: 1, EffectsRepeated: 1, EffectsRecorded: 7,
 	Records: 10, RecordsJudged: 6, RecordsFailed: 1, RecordsUnsettled: 2, RecordsReleased: 1, RecordsOutside: 1,
 }
 
