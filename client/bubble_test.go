@@ -125,6 +125,16 @@ func (l *eventLog) take() []client.EventKind {
 	return kinds
 }
 
+// last is the newest event since the last take.
+func (l *eventLog) last() client.Event {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.list) == 0 {
+		return client.Event{}
+	}
+	return l.list[len(l.list)-1]
+}
+
 // says checks the errors of the events since the last take.
 func (l *eventLog) says(t *testing.T, want ...error) {
 	t.Helper()

@@ -119,7 +119,7 @@ func (w *work[T]) do(ctx context.Context) ending {
 	if inDoubt {
 		var done bool
 		if done, inDoubt, w.err = w.check(ctx); w.err != nil {
-			return unknown // whatever the error is: it is about asking, not about the intent
+			return unknown(w.err) // whatever the error is: it is about asking, not about the intent
 		}
 		if done {
 			return ending{outcome: encode(w.value)}

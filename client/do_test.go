@@ -101,6 +101,9 @@ func TestDoErrors(t *testing.T) {
 				if rec := s.inspect(t, orderKey).Record; rec.State != test.state {
 					t.Errorf("state %v", rec.State)
 				}
+				if last := events.last(); errors.Is(last.Err, test.err) != (last.Kind == client.EventUnknown) {
+					t.Errorf("the event %v says %v", last.Kind, last.Err) // an outcome or what was released is not in it
+				}
 				equalKinds(t, events.take(), client.EventGranted, test.event)
 			})
 		})

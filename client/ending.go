@@ -91,7 +91,14 @@ type ending struct {
 	why     error        // what to tell of it, beside; may be nil
 }
 
-var unknown = ending{effect: store.EffectUnknown}
+// unknown is the ending of which nobody knows what happened, because of an error.
+func unknown(why error) ending { return ending{effect: store.EffectUnknown, why: why} }
+
+// isUnknown reports whether nobody knows what happened.
+func (e *ending) isUnknown() bool { return e.outcome == nil && e.effect == store.EffectUnknown }
+
+// errNotReturned is why nobody knows what came of whoever has acted and not returned.
+var errNotReturned = errors.New("whoever acted panicked, or ended its goroutine")
 
 // failed says what an error of whoever acted means. What is not known to be final or to
 // have had no effect is unknown. While it is in doubt whether an earlier attempt acted, no
@@ -102,17 +109,17 @@ func failed(err error, noEffectCodes []codes.Code, inDoubt bool) ending {
 	case isMarked(err):
 		return ending{effect: store.EffectNone}
 	case madeByIdemd(st): // a refusal of idemd further on is no outcome: it can change
-		return unknown
+		return unknown(err)
 	case slices.Contains(noEffectCodes, st.Code()):
 		return ending{effect: store.EffectNone}
 	case inDoubt, !slices.Contains(storedCodes, st.Code()):
-		return unknown
+		return unknown(err)
 	}
 	p := st.Proto()
 	p.Message = string([]rune(p.GetMessage())) // what is not UTF-8 is replaced, as gRPC does when it sends it
-	b, err := proto.Marshal(p)
-	if err != nil {
-		return unknown
+	b, wrong := proto.Marshal(p)
+	if wrong != nil {
+		return unknown(err)
 	}
 	return ending{outcome: &store.Outcome{Status: b}}
 }

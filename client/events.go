@@ -39,14 +39,17 @@ const (
 	EventRecorded
 	// EventReleased: nothing happened, and the key was released.
 	EventReleased
-	// EventUnknown: what happened is not known, and the key was given up as that. Err is
-	// that of a recover hook that could not find out.
+	// EventUnknown: what happened is not known, and the key was given up as that, or lapses
+	// when its lease ends if that could not be told, which loses nothing. Err says why it is not
+	// known: it is the error of whoever acted, as it was returned, or of a recover hook that could
+	// not find out, or says that there was a panic; and what giving up the key failed with.
 	EventUnknown
 	// EventNotRecorded: the caller was answered, but how the attempt ended is not stored yet.
 	// It goes on in the background and ends as one of the three before or the one after.
 	EventNotRecorded
-	// EventRecordingFailed: how the attempt ended could not be stored, see Err. The key lapses,
-	// which is all that is lost if what happened was not known anyway.
+	// EventRecordingFailed: how the attempt ended was known and could not be stored, see Err. The
+	// key lapses, and whoever claims it next is told to check what happened; or somebody else has
+	// settled it before. This is the one to be woken by.
 	EventRecordingFailed
 	// EventLeaseLost: the lease ended while the call acted; its context was cancelled.
 	EventLeaseLost
@@ -81,7 +84,9 @@ type Event struct {
 	Observed bool
 	// Age is how old the outcome of a replay was, and Retention how long it is kept.
 	Age, Retention time.Duration
-	Err            error
+	// Err is told to this hook alone, and logged by nobody else. Its text may be that of a
+	// handler's error: whoever logs it knows whether those hold secrets.
+	Err error
 }
 
 // EventOption is an option of [Do] and of [NewGuard].

@@ -171,7 +171,7 @@ func (x *execution) act(acting context.Context, fn func(context.Context) ending)
 	returned := false
 	defer func() {
 		if !returned {
-			_, _ = x.settle(acting, unknown) // the panic is what is told
+			_, _ = x.settle(acting, unknown(errNotReturned)) // the panic is what is told
 		}
 	}()
 	end := fn(acting)
@@ -193,7 +193,7 @@ func (x *execution) observe(ctx context.Context, fn func(context.Context) ending
 		fn(ctx)
 		return
 	}
-	end := unknown
+	end := unknown(errNotReturned)
 	defer func() {
 		x.noticeLoss(acting)
 		x.settleLater(ctx, end)
@@ -236,21 +236,20 @@ func (x *execution) noticeLoss(acting context.Context) {
 	}
 }
 
-// recorded tells how recording ended.
+// recorded tells how recording ended. Nothing is lost if it could not be told that nobody knows: the
+// lapse of the key says the same.
 func (x *execution) recorded(end ending, err error) {
 	switch {
-	case err != nil && end.outcome == nil && end.why != nil:
-		x.tell(EventRecordingFailed, errors.Join(err, end.why))
+	case end.isUnknown():
+		x.tell(EventUnknown, errors.Join(end.why, err))
 	case err != nil:
 		x.tell(EventRecordingFailed, err)
 	case end.outcome != nil && end.outcome.BodyOmitted:
 		x.tell(EventRecorded, cmp.Or(end.why, store.ErrOutcomeOmitted))
 	case end.outcome != nil:
 		x.tell(EventRecorded, nil)
-	case end.effect == store.EffectNone:
-		x.tell(EventReleased, nil)
 	default:
-		x.tell(EventUnknown, end.why)
+		x.tell(EventReleased, nil)
 	}
 }
 

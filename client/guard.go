@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -234,7 +235,7 @@ func (c *guarded) handle(ctx context.Context, a *Attempt) ending {
 		response, done, unknownStill, err := hook.ask(ctx, c.request, a)
 		if err != nil {
 			c.err = hook.refusal(err)
-			return ending{effect: store.EffectUnknown, why: err}
+			return unknown(err)
 		}
 		if done {
 			return c.succeeded(response)
@@ -265,7 +266,8 @@ func (c *guarded) succeeded(response any) ending {
 	case nil: // gRPC sends an empty message
 		return ending{outcome: &store.Outcome{BodyType: string(c.method.descriptor.Output().FullName())}}
 	default:
-		return unknown // gRPC answers it with an error: the caller learns nothing
+		// gRPC answers it with an error: the caller learns nothing.
+		return unknown(fmt.Errorf("the handler returned a %T, which is no protobuf message", response))
 	}
 }
 

@@ -248,6 +248,9 @@ func TestCase33Panic(t *testing.T) {
 				t.Error(got.err)
 			}
 			time.Sleep(time.Second)
+			if last := r.events.last(); last.Err == nil || !strings.Contains(last.Err.Error(), "panicked") {
+				t.Errorf("the event %v says %v", last.Kind, last.Err)
+			}
 			r.told(client.EventGranted, client.EventUnknown)
 			renewals := r.store.count("renew")
 			time.Sleep(time.Hour)
@@ -369,7 +372,7 @@ func TestRecoverHookFails(t *testing.T) {
 		if last := r.events.list[1]; !errors.Is(last.Err, cause) || !errors.Is(last.Err, store.ErrUnavailable) {
 			t.Errorf("the event %v says %v", last.Kind, last.Err)
 		}
-		r.told(client.EventTakeover, client.EventRecordingFailed)
+		r.told(client.EventTakeover, client.EventUnknown)
 		r.store.fail("release", nil)
 	}, client.RecoverMethod(chargeMethod, hook))
 }
@@ -599,6 +602,9 @@ func TestErrorInDoubtIsNotStored(t *testing.T) {
 				r.service.fails(status.Error(codes.Unavailable, "the reply was lost"))
 				r.once()
 				synctest.Wait()
+				if last := r.events.last(); status.Code(last.Err) != codes.Unavailable {
+					t.Errorf("the event %v says %v", last.Kind, last.Err)
+				}
 				r.told(client.EventGranted, client.EventUnknown)
 				r.service.fails(status.Error(codes.FailedPrecondition, "already paid"))
 				if got := r.once(); status.Code(got.err) != codes.FailedPrecondition {

@@ -93,7 +93,7 @@ func (e *ending) size() int {
 
 // room is where an ending waits to be recorded. That nothing is known the lapse says too.
 func (e *ending) room() *room {
-	if e.outcome == nil && e.effect == store.EffectUnknown {
+	if e.isUnknown() {
 		return releases
 	}
 	return outcomes
@@ -125,7 +125,7 @@ func (x *execution) recordLater(ctx context.Context, end ending, failed error) {
 	if !end.room().run(end.size(), recording) {
 		p.forget()
 		x.lease.stop()
-		x.tell(EventRecordingFailed, errTooMuchToRecord)
+		x.recorded(end, errTooMuchToRecord)
 	}
 }
 
@@ -135,7 +135,7 @@ var errTooMuchToRecord = errors.New("too many outcomes wait to be recorded")
 // attempt or this outcome: what was done is worth it. An ending as unknown is not: the
 // lapse of the key does the same.
 func (e *ending) again(err error) bool {
-	if e.outcome == nil && e.effect == store.EffectUnknown {
+	if e.isUnknown() {
 		return false
 	}
 	return !attemptIsOver(err) && !isAny(err, store.ErrAttemptTooLong, store.ErrOutcomeTooLarge, errInvalidOutcome)

@@ -22,7 +22,7 @@ func TestBackgroundIsBounded(t *testing.T) {
 			t.Fatal("refused below the bound")
 		}
 	}
-	givenUp(t, unknown)
+	givenUp(t, unknown(errNotReturned), EventUnknown)
 	paid := ending{outcome: &store.Outcome{Body: make([]byte, 200<<10)}}
 	fit := outcomes.maxBytes / paid.size()
 	for range fit {
@@ -30,13 +30,13 @@ func TestBackgroundIsBounded(t *testing.T) {
 			t.Fatal("refused below the bound of bytes")
 		}
 	}
-	givenUp(t, paid)
+	givenUp(t, paid, EventRecordingFailed)
 	for range outcomes.maxWorks - fit {
 		if !outcomes.run(0, hold) {
 			t.Fatal("refused below the bound")
 		}
 	}
-	givenUp(t, ending{effect: store.EffectNone})
+	givenUp(t, ending{effect: store.EffectNone}, EventRecordingFailed)
 	close(release)
 	if err := Drain(t.Context()); err != nil {
 		t.Error(err)
@@ -48,12 +48,12 @@ func TestBackgroundIsBounded(t *testing.T) {
 }
 
 // givenUp checks that an ending is given up, and said to be, when there is no room.
-func givenUp(t *testing.T, end ending) {
+func givenUp(t *testing.T, end ending, want EventKind) {
 	t.Helper()
 	var told []Event
 	x := &execution{lease: &lease{lose: func(error) {}, cancel: func() {}, timer: time.NewTimer(time.Hour)}, notify: func(e Event) { told = append(told, e) }}
 	x.settleLater(t.Context(), end)
-	if len(told) != 1 || told[0].Kind != EventRecordingFailed || !errors.Is(told[0].Err, errTooMuchToRecord) || !x.lease.stopped {
+	if len(told) != 1 || told[0].Kind != want || !errors.Is(told[0].Err, errTooMuchToRecord) || !x.lease.stopped {
 		t.Errorf("told %+v, stopped %v", told, x.lease.stopped)
 	}
 }

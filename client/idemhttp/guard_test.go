@@ -299,7 +299,10 @@ func TestEndings(t *testing.T) {
 				if test.unsettled {
 					next = client.EventTakeover
 				}
-				r.kinds(client.EventGranted, test.event, next, client.EventRecorded)
+				events := r.kinds(client.EventGranted, test.event, next, client.EventRecorded)
+				if why := events[1].Err; test.unsettled && (why == nil || !strings.Contains(why.Error(), fmt.Sprint("HTTP ", first.Code))) || !test.unsettled && why != nil {
+					t.Errorf("the event says %v", why)
+				}
 				r.ok(r.once(), http.StatusOK, "", true)
 				r.ran(2)
 			})

@@ -37,14 +37,19 @@ func (p *Policy) ending(r *response, inDoubt bool) client.Ending {
 	case r.why == errStreamed: //nolint:errorlint // a sentinel of this package
 		return client.Ending{Why: errStreamed}
 	case r.header.Get(HeaderRefused) != "": // a refusal of idemd further on is no outcome: it can change
-		return client.Ending{}
+		return client.Ending{Why: fmt.Errorf("the handler passed on a refusal of idemd further on: %w", answered(r.status))}
 	case slices.Contains(p.NoEffect, r.status):
 		return client.Ending{Effect: store.EffectNone}
 	case r.status >= 500, r.status >= 400 && (inDoubt || slices.Contains(transient, r.status)):
-		return client.Ending{}
+		return client.Ending{Why: answered(r.status)}
 	default:
 		return client.Ending{Outcome: p.outcome(r), Why: r.why}
 	}
+}
+
+// answered is why nobody knows what happened, of a response that says so.
+func answered(status int) error {
+	return fmt.Errorf("the handler answered HTTP %d %s", status, http.StatusText(status))
 }
 
 // outcome is what is stored of a response.
