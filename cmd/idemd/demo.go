@@ -9,7 +9,7 @@ import (
 	"github.com/idemd/idemd/cmd/idemd/internal/demo"
 )
 
-// demoCmd plays a payment over six hops.
+// demoCmd plays a payment over the hops of its way.
 type demoCmd struct {
 	Break    []string `placeholder:"HOP" help:"Which hops break, each once: ${breaks}; all or none (all)."`
 	Guard    []string `placeholder:"GUARD" help:"Which guards are on: ${guards}; all or none (all)."`

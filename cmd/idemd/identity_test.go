@@ -140,7 +140,7 @@ func TestCredentialsThatAreNotShown(t *testing.T) {
 	write(t, file("token"), "idemd_a\n")
 	caller := as("caller")
 	for want, args := range map[string][]string{
-		"--cert and --key go together": caller[:2],
+		"--cert and the file of its key": caller[:2],
 		"need --ca":                    caller[1:],
 		"--ca, --cert, --key: ":        {caller[0], caller[1], "--key=" + file("operator-key.pem")},
 		"no such file":                 {"--ca=" + file("none")},

@@ -520,5 +520,5 @@ func testRunSignalAtTheEnd(t *testing.T, _ *served) {
 func TestRunKeyIsNoVariable(t *testing.T) {
 	t.Setenv("IDEMD_KEY", "tls.key")
 	run(t, "run", "--", "true").fails(t, exitRunFailed, "--key")
-	run(t, "run", "--key=k", "--", "true").fails(t, exitRunFailed, "--cert and --key go together")
+	run(t, "run", "--key=k", "--", "true").fails(t, exitRunFailed, "--cert and the file of its key")
 }

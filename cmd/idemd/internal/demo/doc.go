@@ -1,4 +1,4 @@
-// Package demo plays one payment over the six hops of its way, in one process, with hops that break and
+// Package demo plays one payment over the hops of its way, in one process, with hops that break and
 // guards that can be switched. Nothing in it is random, and nobody sleeps: a break is one fault, at one exact point.
 //
 // The guards are those of packages client, client/guard, client/idemhttp and client/key; only the world around
