@@ -39,7 +39,8 @@
 //   - attempt.go: [Attempt], what the code that acts knows; [StepKey].
 //   - lease.go: the right to act, renewed and counted by this process's clock.
 //   - ending.go: what the end of an attempt means for its key, and [NoEffect].
-//   - recorder.go: recording the end, also after the caller has gone; [Drain].
+//   - recorder.go: recording the end, also after the caller has gone; [Drain]. pending.go: what is not
+//     recorded yet; known.go: what this process knows of a key while the store does not answer.
 //
 // The wire:
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -378,7 +379,7 @@ func TestProviderKeysOfAForgetfulStore(t *testing.T) {
 		s, fn := newStore(t), func(context.Context, *client.Attempt) (string, error) { return "", errors.New("connection reset") }
 		runs := 0
 		key, counted := longKept(t, s), func(ctx context.Context, a *client.Attempt) (string, error) { runs++; return fn(ctx, a) }
-		opts := append(test.opts, client.ProviderKeys(keyRetention))
+		opts := slices.Concat(test.opts, []client.DoOption{client.ProviderKeys(keyRetention)})
 		_, first := client.Do(t.Context(), forgetful{s}, key, nil, counted, opts...)
 		_, again := client.Do(t.Context(), forgetful{s}, key, nil, counted, opts...)
 		if runs != test.runs || errors.Is(first, store.ErrKeyUnresolved) || errors.Is(again, store.ErrKeyUnresolved) != (test.runs == 1) {

@@ -52,7 +52,7 @@ func (s *scopes) add(scope string) bool {
 //
 //   - idemd_guard_events_total (namespace, scope, event, observed): see [client.EventKind].
 //     Watch mismatch, unresolved, store_down, failed_open, recording_failed, lease_lost. Be woken by
-//     recording_failed: what is known is lost. An unknown is a failure of the handler, whose error
+//     recording_failed: what was known could not be stored. An unknown is a failure of the handler, whose error
 //     the event carries, and is counted once however the key was given up.
 //     A call without a key counts as no_key if it ran, and as no_key_refused if not.
 //   - idemd_guard_repeat_age_seconds (namespace, scope): how old the outcome of a repeat was.

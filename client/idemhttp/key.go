@@ -43,16 +43,14 @@ func SetKey(r *http.Request, id string) error {
 }
 
 // SetStepKey gives a request that guarded code makes, with the context of its attempt, the key for that
-// step of its intent, and [client.Attempt.Since] as its intent time; see [client.StepKey]. In a context
-// without an attempt it does nothing, and [Transport] draws a key.
+// step of its intent, and [client.Attempt.Since] as its intent time, in the place of what its header
+// has; see [client.StepKey]. In a context without an attempt it does nothing, and [Transport] draws a key.
 func SetStepKey(r *http.Request, step string) error {
 	a, ok := client.AttemptFrom(r.Context())
 	if !ok {
 		return nil
 	}
-	if !a.Since.IsZero() {
-		r.Header.Set(HeaderIntentTime, a.Since.UTC().Format(time.RFC3339Nano))
-	}
+	r.Header.Set(HeaderIntentTime, a.Since.UTC().Format(time.RFC3339Nano))
 	return SetKey(r, a.DownstreamKey(step))
 }
 
