@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -28,16 +29,20 @@ type Attempt struct {
 	// PreviousFence is the fence of the attempt before; zero if there was none.
 	PreviousFence int64
 	// Since is when the first attempt was granted that may have acted, by idemd's clock: this one or, if
-	// it is Unsettled, an earlier one. No step of the intent was taken before, so it is the intent time
-	// of steps; see [StepKey]. It is [store.LongAgo] in the rare case that nobody knows.
+	// it is Unsettled, an earlier one. No step of the intent was taken before; see [Attempt.StepTime]. It is
+	// [store.LongAgo] where that is not known, as of a server that does not say it.
 	Since time.Time
 
-	lease *lease
-	begun time.Time // Since, by this process's monotonic clock
-	steps steps
+	lease    *lease
+	begun    time.Time // Since, by this process's clocks
+	outer    *Attempt  // in which this one is taken; nil if it is in none
+	observed bool
+	steps    steps
+
+	stepRefused atomic.Bool
 }
 
-// steps are the keys that were derived for steps of an attempt's intent.
+// steps are the keys that an attempt was asked for.
 type steps struct {
 	mu   sync.Mutex
 	keys map[string]bool
@@ -67,11 +72,32 @@ func (a *Attempt) Deadline() time.Time { return a.lease.until() }
 // every attempt, another one for another intent or step. It is Downstream of package
 // client/key, of the attempt's key: 64 hexadecimal digits. Pass it to the system that is called, in the
 // field or header that it has for it; for a gRPC call of a guarded service [StepKey] does that, and
-// SetStepKey of package idemhttp for one of HTTP. A step that is a [Do] with the key as its ID has
-// Since as its intent time.
+// SetStepKey of package idemhttp for one of HTTP. A [Do] in this attempt with the key as its ID is a step
+// too, and has StepTime as its intent time.
 func (a *Attempt) DownstreamKey(step string) string {
 	return a.steps.add(keys.Downstream(a.Key, step))
 }
+
+// StepTime is the intent time of this intent's steps: Since, or earlier if this machine's clock is behind that
+// of idemd, for whoever takes the step may have another idemd. It is zero where Since is not known, and
+// under [Observe], where steps are taken again whatever was recorded.
+func (a *Attempt) StepTime() time.Time {
+	here := a.begun.Round(0) // by the wall clock
+	switch {
+	case a.observed || a.Since.Equal(store.LongAgo):
+		return time.Time{}
+	case here.Before(a.Since):
+		return here
+	default:
+		return a.Since
+	}
+}
+
+// StepRefused says that idemd further on has refused a step of this intent, so that nobody knows whether
+// it was taken. Then no failure is a final answer, whatever it says: a handler may take KEY_EXPIRED for a
+// "declined". A success is. [UnaryClientInterceptor], Transport of package idemhttp and [Do] say it
+// of steps that they are asked for; say it of others.
+func (a *Attempt) StepRefused() { a.stepRefused.Store(true) }
 
 // StepKey gives one gRPC call that guarded code makes, in a handler or in the function of [Do],
 // the key for that step of its intent: [Attempt.DownstreamKey], whichever attempt makes the
@@ -80,10 +106,11 @@ func (a *Attempt) DownstreamKey(step string) string {
 // [MetadataKey]. If ctx is in no attempt (see [AttemptFrom]) the call gets no key from it, and
 // the interceptor draws one.
 //
-// The call carries [Attempt.Since] too, as [MetadataIntentTime], unless its metadata has one of its own:
+// The call carries [Attempt.StepTime] too, as [MetadataIntentTime], unless its metadata has one of its own:
 // an intent may be unsettled for longer than the service further on keeps the step's outcome, and
 // then that refuses the step ([store.ErrKeyExpired]) and does not take it again. So that this does not
-// happen, let services further on keep outcomes for as long as this one may be repeated.
+// happen, let services further on keep outcomes for as long as this one may be repeated, and for longer
+// than its longest attempt takes.
 //
 // A step that is taken several times, such as one refund for each of three parcels, is several
 // steps: their names must differ.
@@ -92,16 +119,16 @@ func StepKey(ctx context.Context, step string) grpc.CallOption {
 	if !ok {
 		return grpc.EmptyCallOption{}
 	}
-	return keyOption{id: a.DownstreamKey(step), made: a.Since}
+	return keyOption{id: keys.Downstream(a.Key, step), of: a}
 }
 
-// stepMade is when the intent of a key was first made, if it is that of a step of the attempt that ctx is
-// in; zero if it is not, or that is not known.
-func stepMade(ctx context.Context, key store.Key) time.Time {
-	if a, ok := AttemptFrom(ctx); ok && a.steps.have(key.ID) {
-		return a.Since
+// stepOf is the attempt that a key is a step of, among those that ctx is in; nil if it is of none.
+func stepOf(ctx context.Context, key store.Key) *Attempt {
+	a, _ := AttemptFrom(ctx)
+	for a != nil && !a.steps.have(key.ID) {
+		a = a.outer
 	}
-	return time.Time{}
+	return a
 }
 
 type attemptKey struct{}

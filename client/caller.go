@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/storepb"
@@ -44,8 +45,8 @@ func Key(id string) grpc.CallOption { return keyOption{id: id} }
 
 type keyOption struct {
 	grpc.EmptyCallOption
-	id   string
-	made time.Time // the intent time; zero: none
+	id string
+	of *Attempt // whose step it is; nil if it is none
 }
 
 // UnaryClientInterceptor gives each call of a guarded method one key, and sends the call
@@ -67,6 +68,9 @@ type keyOption struct {
 // again. So have every replica enforce its guard before callers get the interceptor, and take
 // it away from them before going back to [Observe]. What a proxy answers in the server's
 // place, or an interceptor outside the guard, is not sent again either.
+//
+// If idemd refuses a call, [errors.Is] finds the sentinel of package store in its error, such as
+// [store.ErrKeyExpired]. Look at that before the code, which may be that of an answer of the method's.
 func UnaryClientInterceptor(opts ...CallerOption) grpc.UnaryClientInterceptor {
 	return newCaller(opts...).call
 }
@@ -92,15 +96,36 @@ func (c *caller) call(ctx context.Context, name string, req, reply any, cc *grpc
 	given, opts := takeKey(opts)
 	if given != nil {
 		md, _ := metadata.FromOutgoingContext(ctx) // a copy
-		ctx = withKey(ctx, withIntentTime(ctx, md, given.made), given.id)
+		if given.of != nil {
+			md = withIntentTime(ctx, md, given.of.StepTime())
+		}
+		ctx = withKey(ctx, md, given.id)
 	} else if m.guarded {
 		ctx = keyed(ctx, m, req)
 	}
 	if !m.guarded {
-		return invoker(ctx, name, req, reply, cc, opts...)
+		return given.refused(invoker(ctx, name, req, reply, cc, opts...))
 	}
-	return c.retries.Do(ctx, func() (again bool, err error) { return c.try(ctx, name, req, reply, cc, invoker, opts) })
+	return given.refused(c.retries.Do(ctx, func() (again bool, err error) { return c.try(ctx, name, req, reply, cc, invoker, opts) }))
 }
+
+// refused makes an error of a call one for which errors.Is finds what idemd refused it with.
+func (o *keyOption) refused(err error) error {
+	if err == nil || !madeByIdemd(statusOf(err)) {
+		return err
+	}
+	if o != nil && o.of != nil {
+		o.of.StepRefused()
+	}
+	return &refusedCall{err: err, refusal: storepb.FromStatus(err)}
+}
+
+// refusedCall is the error of a call that idemd refused further on.
+type refusedCall struct{ err, refusal error }
+
+func (e *refusedCall) Error() string              { return e.err.Error() }
+func (e *refusedCall) Unwrap() error              { return e.refusal }
+func (e *refusedCall) GRPCStatus() *status.Status { return statusOf(e.err) }
 
 // try sends the call once.
 func (c *caller) try(ctx context.Context, name string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts []grpc.CallOption) (again bool, err error) {

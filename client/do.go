@@ -64,8 +64,9 @@ func Do[T any](ctx context.Context, s store.Store, key store.Key, request any, f
 		return Result[T]{}, err
 	}
 	o.claim.Key = key
-	if o.claim.IntentTime.IsZero() {
-		o.claim.IntentTime = stepMade(ctx, key)
+	step := stepOf(ctx, key)
+	if step != nil && o.claim.IntentTime.IsZero() {
+		o.claim.IntentTime = step.StepTime()
 	}
 	if o.claim.Fingerprint, err = fingerprintOf(request); err != nil {
 		return Result[T]{}, err
@@ -78,6 +79,9 @@ func Do[T any](ctx context.Context, s store.Store, key store.Key, request any, f
 	acting, replay, err := x.claim(ctx)
 	switch {
 	case err != nil:
+		if step != nil {
+			step.StepRefused()
+		}
 		return Result[T]{}, err
 	case replay != nil:
 		value, err := decode[T](replay.Outcome)

@@ -100,6 +100,16 @@ func (e *ending) isUnknown() bool { return e.outcome == nil && e.effect == store
 // errNotReturned is why nobody knows what came of whoever has acted and not returned.
 var errNotReturned = errors.New("whoever acted panicked, or ended its goroutine")
 
+// inDoubt is what the end of an attempt means of which idemd further on has refused a step: no failure is final.
+func (a *Attempt) inDoubt(end ending) ending {
+	if a.stepRefused.Load() && end.outcome != nil && len(end.outcome.Status) > 0 {
+		return unknown(errStepRefused)
+	}
+	return end
+}
+
+var errStepRefused = errors.New("a step was refused by idemd further on, so whether it was taken is not known, and the failure that followed is not final")
+
 // failed says what an error of whoever acted means. What is not known to be final or to
 // have had no effect is unknown. While it is in doubt whether an earlier attempt acted, no
 // error is final: one such as "already paid" would be stored as if nothing had been done.

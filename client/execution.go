@@ -129,8 +129,9 @@ func (x *execution) granted(ctx context.Context, g *store.Granted, sent time.Tim
 	x.lease = held
 	x.attempt = &Attempt{
 		Key: x.request.Key, ID: x.request.AttemptID, Fence: g.Fence, Number: g.AttemptNumber,
-		Unsettled: g.Unsettled, PreviousFence: g.PreviousFence, lease: held,
+		Unsettled: g.Unsettled, PreviousFence: g.PreviousFence, lease: held, observed: x.observed,
 	}
+	x.attempt.outer, _ = AttemptFrom(ctx)
 	x.attempt.Since = since(g, x.request.IntentTime)
 	x.attempt.begun = sent.Add(g.HeldFor - g.GrantedAt.Sub(x.attempt.Since)) // it was granted then, or later
 	return context.WithValue(acting, attemptKey{}, x.attempt)
@@ -176,7 +177,7 @@ func (x *execution) act(acting context.Context, fn func(context.Context) ending)
 	}()
 	end := fn(acting)
 	returned = true
-	return x.settle(acting, end)
+	return x.settle(acting, x.attempt.inDoubt(end))
 }
 
 // observeTimeout bounds what observing adds to a call while the store does not answer.
@@ -198,7 +199,7 @@ func (x *execution) observe(ctx context.Context, fn func(context.Context) ending
 		x.noticeLoss(acting)
 		x.settleLater(ctx, end)
 	}()
-	end = fn(context.WithValue(ctx, attemptKey{}, x.attempt))
+	end = x.attempt.inDoubt(fn(context.WithValue(ctx, attemptKey{}, x.attempt)))
 }
 
 // settle records how the attempt ended. An error is the store's final word that another

@@ -10,12 +10,16 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/idemd/idemd/client"
 	keys "github.com/idemd/idemd/client/key"
 	testv1 "github.com/idemd/idemd/proto/idemd/test/v1"
 	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/storepb"
+	"github.com/idemd/idemd/store/storetest"
 )
 
 // sentBy is the outgoing metadata of a call that ctx makes through the caller's interceptor.
@@ -168,4 +172,109 @@ func TestIntentTimeOfSteps(t *testing.T) {
 			t.Errorf("%v, the intent times are %v, want %v", err, s.made, want)
 		}
 	})
+}
+
+// A step of an attempt that has another around it is a step of its own intent, wherever it is taken.
+func TestStepInsideAnotherDo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &intents{Store: newStore(t)}
+		var since time.Time
+		none := func(context.Context, *client.Attempt) (string, error) { return "", nil }
+		_, err := client.Do(t.Context(), s, orderKey, nil, func(ctx context.Context, outer *client.Attempt) (string, error) {
+			since = outer.Since
+			time.Sleep(time.Second)
+			inner := store.Key{Namespace: "default", Scope: "other", ID: "intent"}
+			_, err := client.Do(ctx, s, inner, nil, func(ctx context.Context, _ *client.Attempt) (string, error) {
+				_, err := client.Do(ctx, s, store.Key{Namespace: "default", Scope: "mail", ID: outer.DownstreamKey("mail")}, nil, none)
+				return "", err
+			})
+			return "", err
+		})
+		if want := []time.Time{{}, {}, since}; err != nil || !slices.EqualFunc(s.made, want, time.Time.Equal) {
+			t.Errorf("%v, the intent times are %v, want %v", err, s.made, want)
+		}
+	})
+}
+
+// aheadClock is a store's clock that is ahead of this machine's.
+type aheadClock struct{ bubbleClock }
+
+func (c aheadClock) Wall() time.Time { return c.bubbleClock.Wall().Add(10 * time.Minute) }
+
+// Whoever takes the step may have another idemd, whose clock is right.
+func TestStepTimeOfAStoreThatIsAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, first := storetest.NewMemory(aheadClock{bubbleClock{time.Now()}}), time.Now()
+		for range 2 {
+			_, err := client.Do(t.Context(), s, orderKey, nil, func(_ context.Context, a *client.Attempt) (string, error) {
+				if got := a.StepTime(); !got.Equal(first) || !a.Since.Equal(first.Add(10*time.Minute)) {
+					t.Errorf("the step time is %v, since %v; it was first tried at %v", got, a.Since, first)
+				}
+				return "", errors.New("connection reset")
+			})
+			if err == nil {
+				t.Error("no error")
+			}
+			time.Sleep(time.Hour)
+		}
+	})
+}
+
+// What is not known is not said; and under Observe steps are taken again whatever was recorded.
+func TestNoStepTime(t *testing.T) {
+	s := newStore(t)
+	for i, zero := range []bool{false, true} {
+		_, _ = client.Do(t.Context(), forgetful{s}, orderKey, nil, func(_ context.Context, a *client.Attempt) (string, error) {
+			if got := a.StepTime(); got.IsZero() != zero {
+				t.Errorf("attempt %d has the step time %v", i+1, got)
+			}
+			return "", errors.New("connection reset")
+		})
+	}
+	guarded(t, func(t *testing.T, r *rig) {
+		r.service.does(func(ctx context.Context) (*testv1.ChargeResponse, error) {
+			if a, ok := client.AttemptFrom(ctx); !ok || !a.StepTime().IsZero() {
+				t.Errorf("an observed attempt has the step time %v", a.StepTime())
+			}
+			return &testv1.ChargeResponse{}, nil
+		})
+		r.ok(r.charge(&testv1.ChargeRequest{Account: "a"}, client.MetadataKey, key1), "", false)
+	}, client.Observe())
+}
+
+// A step that idemd has refused further on may have been taken: the refusal is found by errors.Is, and a failure
+// that a handler makes of it, as of a declined card, is no final answer. What it found out otherwise is.
+func TestStepRefused(t *testing.T) {
+	refusal := storepb.ToStatus(store.Refuse(store.ErrKeyExpired, "it is too old")).Err()
+	byCall := func(ctx context.Context, _ store.Store, _ *client.Attempt) error {
+		return client.UnaryClientInterceptor()(ctx, chargeMethod, &testv1.ChargeRequest{}, &testv1.ChargeResponse{}, nil,
+			func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return refusal }, client.StepKey(ctx, "charge"))
+	}
+	byDo := func(ctx context.Context, s store.Store, a *client.Attempt) error {
+		step := store.Key{Namespace: "default", Scope: "charge", ID: a.DownstreamKey("charge")}
+		_, err := client.Do(ctx, s, step, nil, func(context.Context, *client.Attempt) (string, error) { return "", nil },
+			client.IntentTime(time.Now().Add(-48*time.Hour)))
+		return err
+	}
+	for name, take := range map[string]func(context.Context, store.Store, *client.Attempt) error{"call": byCall, "Do": byDo} {
+		for _, test := range []struct {
+			answer error
+			want   store.State
+		}{
+			{status.Error(codes.FailedPrecondition, "declined"), store.StateInProgress}, // lapsed
+			{nil, store.StateCompleted},
+			{client.NoEffect(errors.New("not begun")), store.StateReleased},
+		} {
+			s := newStore(t)
+			_, _ = client.Do(t.Context(), s, orderKey, nil, func(ctx context.Context, a *client.Attempt) (string, error) {
+				if err := take(ctx, s, a); !errors.Is(err, store.ErrKeyExpired) || name == "call" && status.Code(err) != codes.FailedPrecondition {
+					t.Errorf("%s: the step is refused with %v", name, err)
+				}
+				return "", test.answer
+			})
+			if got := s.inspect(t, orderKey).Record.State; got != test.want {
+				t.Errorf("%s: after a refused step and %v the record is %v, want %v", name, test.answer, got, test.want)
+			}
+		}
+	}
 }

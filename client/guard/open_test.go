@@ -91,7 +91,6 @@ func TestPausedInTransaction(t *testing.T) {
 	}
 }
 
-
 // Two repeats, each of which has written a row that refers to the order, do not wait for each other: neither is to
 // change what the other refers to.
 func TestTransitionOfReferredRow(t *testing.T) {

@@ -16,7 +16,9 @@
 // keys. What [http.StripPrefix] takes off the path on its way to a mux inside stands before that mux's
 // pattern: "POST /v1/orders/{id}/pay". A request that is made in the process, with no RequestURI,
 // does not have what was taken off it. Services that share a namespace are told apart by
-// [Service]: give each a namespace or a name of its own.
+// [Service]: give each a namespace or a name of its own. So it is with muxes inside that are chosen by
+// the host ("a.example.com/", "b.example.com/"): a key would be one in both, unless each has a guard with
+// a name, or [Policy.Fingerprint] lists Host.
 //
 // Under a pattern for many paths, such as "/" or "/api/{rest...}", the path follows: "POST / /orders/7/pay".
 // Outside of a mux, and with routers that set no Pattern, it stands alone. Then one key in two paths is

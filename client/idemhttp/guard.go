@@ -175,7 +175,8 @@ func NoEffect(r *http.Request) {
 // NothingFound says that the handler, told to check ([client.Attempt.Unsettled]), has looked for what
 // an earlier attempt did, by its own reference, and knows that it did nothing. What the response says
 // is about this attempt then, and a 4xx is stored as one of a first attempt is; without it, it stays
-// unknown. It may be called at any time until the handler returns, and does nothing elsewhere.
+// unknown. It may be called at any time until the handler returns, and does nothing elsewhere. It is no word on a
+// step that was refused meanwhile; see [client.Attempt.StepRefused].
 func NothingFound(r *http.Request) {
 	if said, ok := r.Context().Value(sayingsKey{}).(*sayings); ok {
 		said.nothingFound.Store(true)

@@ -11,6 +11,7 @@ import (
 	"github.com/dunglas/httpsfv"
 
 	"github.com/idemd/idemd/client"
+	"github.com/idemd/idemd/client/key"
 	"github.com/idemd/idemd/store"
 )
 
@@ -43,15 +44,18 @@ func SetKey(r *http.Request, id string) error {
 }
 
 // SetStepKey gives a request that guarded code makes, with the context of its attempt, the key for that
-// step of its intent, and [client.Attempt.Since] as its intent time, in the place of what its header
+// step of its intent, and [client.Attempt.StepTime] as its intent time, in the place of what its header
 // has; see [client.StepKey]. In a context without an attempt it does nothing, and [Transport] draws a key.
 func SetStepKey(r *http.Request, step string) error {
 	a, ok := client.AttemptFrom(r.Context())
 	if !ok {
 		return nil
 	}
-	r.Header.Set(HeaderIntentTime, a.Since.UTC().Format(time.RFC3339Nano))
-	return SetKey(r, a.DownstreamKey(step))
+	r.Header.Del(HeaderIntentTime)
+	if made := a.StepTime(); !made.IsZero() {
+		r.Header.Set(HeaderIntentTime, made.UTC().Format(time.RFC3339Nano))
+	}
+	return SetKey(r, key.Downstream(a.Key, step))
 }
 
 type contextKey struct{}

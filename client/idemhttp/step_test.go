@@ -46,3 +46,33 @@ func TestSetStepKey(t *testing.T) {
 		t.Errorf("where nothing is guarded %v is sent", alone)
 	}
 }
+
+// What a handler makes of a step that idemd has refused further on is no final answer, unless it is a success.
+func TestStepRefused(t *testing.T) {
+	away := &refusing{}
+	caller := &http.Client{Transport: &idemhttp.Transport{Base: away}}
+	for status, stored := range map[int]bool{http.StatusPaymentRequired: false, http.StatusOK: true} {
+		guarded(t, idemhttp.Policy{}, func(r *rig) {
+			r.does(func(w http.ResponseWriter, req *http.Request) {
+				step := newPost(t, req.Context(), nil)
+				if err := idemhttp.SetStepKey(step, "charge"); err != nil {
+					t.Error(err)
+				}
+				response, err := caller.Do(step)
+				if err != nil || response.Header.Get(idemhttp.HeaderRefused) != "KEY_EXPIRED" {
+					t.Error(response, err)
+				}
+				w.WriteHeader(status)
+			})
+			r.ok(r.once(), status, "", false)
+			r.ok(r.once(), status, "", stored)
+		})
+	}
+}
+
+// refusing is a server that refuses.
+type refusing struct{}
+
+func (*refusing) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusGone, Header: http.Header{idemhttp.HeaderRefused: {"KEY_EXPIRED"}}, Body: http.NoBody, Request: r}, nil
+}

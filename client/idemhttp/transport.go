@@ -63,10 +63,13 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	s := &sending{base: base, request: keyed}
 	err = t.retries.Do(r.Context(), s.try)
-	if s.response != nil {
-		return s.response, nil
+	if s.response == nil {
+		return nil, err
 	}
-	return nil, err
+	if a, ok := client.AttemptFrom(r.Context()); ok && s.response.Header.Get(HeaderRefused) != "" {
+		a.StepRefused()
+	}
+	return s.response, nil
 }
 
 // withKey returns a copy of a request that has a key: unless it reads, it was redirected to another's
