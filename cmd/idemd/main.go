@@ -11,9 +11,14 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
+
+	"github.com/idemd/idemd/cmd/idemd/internal/job"
 )
 
 func main() {
+	if job.Help(os.Args) {
+		return
+	}
 	// The first signal asks for an orderly end. By then the second one meets the default
 	// handling again, and ends the process at once.
 	signalled, restore := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

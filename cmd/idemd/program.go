@@ -72,7 +72,6 @@ type cli struct {
 	Version   versionCmd   `cmd:"" help:"Show the version."`
 
 	BenchServer benchServerCmd `cmd:"" hidden:"" help:"A server that bench measures."`
-	RunWatcher  runWatcherCmd  `cmd:"" hidden:"" help:"Ends the command of run if that dies."`
 }
 
 // Run runs the subcommand that args name and returns the exit code. It ends early when

@@ -30,15 +30,6 @@ const (
 	exitNotFound    = 127 // there is no such command
 )
 
-// runWatcherCmd is the watcher of a run, in a process of its own.
-type runWatcherCmd struct{}
-
-// Run is called by kong.
-func (*runWatcherCmd) Run(s *session) error {
-	job.Watch(s.stdin)
-	return nil
-}
-
 // runCmd runs a command once for a key.
 type runCmd struct {
 	Key        string  `required:"" env:"-" placeholder:"ID" help:"Id of the key: one for the slot, such as nightly@2026-10-28T02:00Z, never the moment of the start."`

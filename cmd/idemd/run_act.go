@@ -133,7 +133,7 @@ func (r *guardedRun) act(ctx context.Context, a *client.Attempt) (ran, error) {
 	}
 	j := job.Job{
 		Args: r.Command, Env: environment(a), Stdin: r.s.stdin, Stdout: r.s.stdout, Stderr: r.s.stderr,
-		Until: a.Deadline, KillAfter: killAfter, Watcher: r.s.exe,
+		Until: a.Deadline, KillAfter: killAfter, Helper: r.s.exe,
 	}
 	context.AfterFunc(ctx, func() {
 		if errors.Is(context.Cause(ctx), client.ErrLeaseLost) {

@@ -300,14 +300,18 @@ func killed(t *testing.T, s *served, flags, command string) {
 	t.Helper()
 	dir := t.TempDir()
 	alive := fifo(t, dir, "alive")
-	g := guard(t, dir, s.addr, flags, `exec >alive; echo up; `+command)
+	g := guard(t, dir, s.addr, flags, `exec >alive; echo $$; `+command)
 	lines := openFifo(t, alive)
-	if line, err := lines.ReadString('\n'); line != "up\n" {
+	line, err := lines.ReadString('\n')
+	if err != nil {
 		t.Fatal(line, err)
 	}
 	_ = g.cmd.Process.Kill()
 	if rest, err := io.ReadAll(lines); len(rest) > 0 || err != nil { // until the command is gone
 		t.Errorf("%s: %q, %v", command, rest, err)
+		if group, err := strconv.Atoi(strings.TrimSpace(line)); err == nil {
+			_ = syscall.Kill(-group, syscall.SIGKILL)
+		}
 	}
 	_ = g.cmd.Wait()
 }

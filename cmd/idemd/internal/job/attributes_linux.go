@@ -2,6 +2,7 @@ package job
 
 import (
 	"os/exec"
+	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -13,6 +14,13 @@ func attributes(t terminal) *syscall.SysProcAttr {
 	a := t.attributes()
 	a.Pdeathsig = syscall.SIGKILL
 	return a
+}
+
+// dieWithParent is attributes for a starter, from within: the kernel keeps what attributes says
+// with the thread that was started, and another one may become the command.
+func dieWithParent() {
+	runtime.LockOSThread()
+	_ = unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(syscall.SIGKILL), 0, 0, 0) // the watcher does it too
 }
 
 // awaitEnd returns when the command has ended. It is a zombie then: nothing else gets its number.

@@ -96,14 +96,18 @@ func TestRunOfAnotherUser(t *testing.T) {
 		var said lines
 		until := time.Now().Add(2 * time.Second)
 		j := Job{
-			Args: []string{"sh", "-c", fmt.Sprintf(test.script, fifo)}, Stdout: failing{}, Stderr: &said, Watcher: os.Args[0],
+			Args: []string{"sh", "-c", fmt.Sprintf(test.script, fifo)}, Stdout: failing{}, Stderr: &said, Helper: os.Args[0],
 			Until: func() time.Time { return until }, KillAfter: time.Second,
 		}
 		ctx, cancel := context.WithCancelCause(context.Background())
 		if test.over {
 			cancel(errors.New("it is lost"))
 		}
-		ending, err := j.run(ctx, nil, kill)
+		w, err := startWatcher(os.Args[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		ending, err := j.run(ctx, nil, w, kill)
 		cancel(nil)
 		<-ending.Passed
 		if err != nil || !ending.Stopped {
@@ -119,7 +123,7 @@ func TestRunOfAnotherUser(t *testing.T) {
 
 // TestRunWithoutAWatcher checks that no command runs that nothing would end.
 func TestRunWithoutAWatcher(t *testing.T) {
-	j := Job{Args: []string{"true"}, Stdout: failing{}, Stderr: failing{}, Watcher: "./no-such-program"}
+	j := Job{Args: []string{"true"}, Stdout: failing{}, Stderr: failing{}, Helper: "./no-such-program"}
 	if _, err := j.Run(context.Background(), nil); err == nil || NotFound(err) || !strings.Contains(err.Error(), "watcher") {
 		t.Error(err)
 	}
@@ -129,7 +133,11 @@ func TestRunWithoutAWatcher(t *testing.T) {
 func TestRunTellsOfItsWatcher(t *testing.T) {
 	var said lines
 	ctx, cancel := context.WithCancel(context.Background())
-	j := Job{Args: []string{"sleep", "1000"}, Stdout: failing{}, Stderr: tell{&said, cancel}, Watcher: "true", KillAfter: time.Second}
+	helper := t.TempDir() + "/helper"
+	if err := os.WriteFile(helper, []byte("#!/bin/sh\n[ $1 = "+watcherCommand+" ] || exec "+os.Args[0]+` "$@"`), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	j := Job{Args: []string{"sleep", "1000"}, Stdout: failing{}, Stderr: tell{&said, cancel}, Helper: helper, KillAfter: time.Second}
 	ending, err := j.Run(ctx, nil)
 	<-ending.Passed
 	if err != nil || !ending.Stopped || !strings.Contains(said.String(), "the command's watcher has ended") {

@@ -28,8 +28,9 @@ type Job struct {
 	// KillAfter is how long the command has to end after it was asked to. It is asked so long
 	// before Until.
 	KillAfter time.Duration
-	// Watcher is the program that ends the command if this process dies; see [WatcherCommand].
-	Watcher string
+	// Helper is a program that calls [Help] first: it starts the command, and ends it if this
+	// process dies.
+	Helper string
 }
 
 // An Ending is how a command ended.
@@ -49,21 +50,30 @@ const lingering = 2 * time.Second
 // started. When Until comes near, or ctx ends, they get SIGTERM; KillAfter later, at the latest
 // when it is Until, they get SIGKILL. An error says that the command did not start.
 func (j *Job) Run(ctx context.Context, signals <-chan os.Signal) (Ending, error) {
-	return j.run(ctx, signals, syscall.Kill)
+	w, err := startWatcher(j.Helper)
+	if err != nil {
+		return Ending{}, err
+	}
+	defer w.stop()
+	return j.run(ctx, signals, w, syscall.Kill)
 }
 
-func (j *Job) run(ctx context.Context, signals <-chan os.Signal, kill func(int, syscall.Signal) error) (Ending, error) {
+func (j *Job) run(ctx context.Context, signals <-chan os.Signal, w *watcher, kill func(int, syscall.Signal) error) (Ending, error) {
+	path, err := exec.LookPath(j.Args[0])
+	if err != nil {
+		return Ending{}, err
+	}
 	// The command is to die with this process, and the kernel goes by the thread that
 	// started it: that must stay.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	unstoppable()
-	w, err := startWatcher(j.Watcher)
+	s, err := newStarter(j.Helper, path, j.Args)
 	if err != nil {
 		return Ending{}, err
 	}
-	defer w.stop()
-	cmd := exec.Command(j.Args[0], j.Args[1:]...)
+	defer s.close()
+	cmd := s.cmd
 	cmd.Env = append(os.Environ(), j.Env...)
 	cmd.WaitDelay = lingering // for a Stdin that is no file
 	t := terminalOf(j.Stdin)
@@ -73,8 +83,11 @@ func (j *Job) run(ctx context.Context, signals <-chan os.Signal, kill func(int, 
 	if err != nil {
 		return Ending{}, err
 	}
+	if err := s.become(path, w); err != nil {
+		out.end(&Ending{})
+		return Ending{}, err
+	}
 	g := group{Job: j, pid: cmd.Process.Pid, note: out.stderr.note, kill: kill}
-	w.watch(g.pid)
 	ended, stopped := make(chan struct{}), false
 	var watching sync.WaitGroup
 	watching.Go(func() { stopped = g.watch(ctx, signals, w.gone, ended) })

@@ -42,9 +42,9 @@ func TestOutputKeepsItsEnd(t *testing.T) {
 	}
 }
 
-// test runs a job, whose watcher is this program.
+// test runs a job, whose helper is this program.
 func (j Job) test(ctx context.Context) (Ending, error) {
-	j.Watcher = os.Args[0]
+	j.Helper = os.Args[0]
 	return j.Run(ctx, nil)
 }
 

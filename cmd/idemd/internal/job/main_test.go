@@ -8,8 +8,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if os.Args[0] == WatcherCommand {
-		Watch(os.Stdin)
+	if Help(os.Args) {
+		return
+	}
+	if program := programs[os.Args[len(os.Args)-1]]; program != nil {
+		program()
 		return
 	}
 	goleak.VerifyTestMain(m)

@@ -11,9 +11,8 @@ import (
 	"syscall"
 )
 
-// WatcherCommand is the only argument of the program that a [Job] starts as its watcher. It
-// calls [Watch].
-const WatcherCommand = "run-watcher"
+// watcherCommand is the only argument of a watcher.
+const watcherCommand = "run-watcher"
 
 // A watcher is a process that ends the command if this process dies, however it does. It
 // outlives this process for that: it is in a session of its own, and has another name, so that
@@ -21,7 +20,7 @@ const WatcherCommand = "run-watcher"
 // that only this process can write to, so it reads the end of it when this process is gone.
 type watcher struct {
 	cmd  *exec.Cmd
-	pipe *os.File
+	pipe io.WriteCloser
 	gone chan struct{} // closed when it has ended
 }
 
@@ -31,8 +30,8 @@ func startWatcher(program string) (*watcher, error) {
 		return nil, fmt.Errorf("the command's watcher: %w", err)
 	}
 	defer r.Close()
-	cmd := exec.Command(program, WatcherCommand)
-	cmd.Args[0] = WatcherCommand
+	cmd := exec.Command(program, watcherCommand)
+	cmd.Args[0] = watcherCommand
 	cmd.Stdin = r
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
@@ -47,8 +46,7 @@ func startWatcher(program string) (*watcher, error) {
 	return started, nil
 }
 
-// watch names the process group to end. If this process dies before that, the kernel ends the
-// command, which has hardly begun; see attributes.
+// watch names the process group to end.
 func (w *watcher) watch(group int) {
 	_, _ = fmt.Fprintln(w.pipe, group) // that it is gone is told by gone
 }
@@ -60,11 +58,11 @@ func (w *watcher) stop() {
 	_ = w.pipe.Close()
 }
 
-// Watch is what a watcher does, until it has ended the command that is named on stdin.
-func Watch(stdin io.Reader) {
+// watch is what a watcher does, until it has ended the command that is named on stdin.
+func watch(stdin io.Reader) {
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2)
 	if name, err := os.OpenFile("/proc/self/comm", os.O_WRONLY, 0); err == nil { // else it has the program's
-		_, _ = name.WriteString(WatcherCommand)
+		_, _ = name.WriteString(watcherCommand)
 		_ = name.Close()
 	}
 	text, _ := io.ReadAll(stdin)
