@@ -141,13 +141,13 @@ func TestCredentialsThatAreNotShown(t *testing.T) {
 	caller := as("caller")
 	for want, args := range map[string][]string{
 		"--cert and the file of its key": caller[:2],
-		"need --ca":                    caller[1:],
-		"--ca, --cert, --key: ":        {caller[0], caller[1], "--key=" + file("operator-key.pem")},
-		"no such file":                 {"--ca=" + file("none")},
-		"one token and nothing else":   {"--token-file=" + file("two")},
-		"--token-file: open ":          {"--token-file=" + file("none")},
-		"not sent in plain text":       {"--addr=192.0.2.1:7600", "--allow-insecure", "--token-file=" + file("token")},
-		"to which only TLS goes":       {"--addr=192.0.2.1:7600"},
+		"need --ca":                      caller[1:],
+		"--ca, --cert, --key: ":          {caller[0], caller[1], "--key=" + file("operator-key.pem")},
+		"no such file":                   {"--ca=" + file("none")},
+		"one token and nothing else":     {"--token-file=" + file("two")},
+		"--token-file: open ":            {"--token-file=" + file("none")},
+		"not sent in plain text":         {"--addr=192.0.2.1:7600", "--allow-insecure", "--token-file=" + file("token")},
+		"to which only TLS goes":         {"--addr=192.0.2.1:7600"},
 	} {
 		result := run(t, append([]string{"lookup", "--id=a"}, args...)...)
 		result.fails(t, exitUsage, want)

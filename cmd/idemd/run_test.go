@@ -511,9 +511,7 @@ func testRunSignalAtTheEnd(t *testing.T, _ *served) {
 	_ = server.cmd.Process.Signal(syscall.SIGSTOP)
 	defer func() { _ = server.cmd.Process.Signal(syscall.SIGCONT) }()
 	writeFifo(t, goOn)
-	for syscall.Kill(pid, 0) == nil {
-		runtime.Gosched()
-	}
+	until(t, func() bool { return syscall.Kill(pid, 0) != nil })
 	_ = g.cmd.Process.Signal(syscall.SIGTERM)
 	defer time.AfterFunc(time.Minute, func() { _ = g.cmd.Process.Kill() }).Stop()
 	g.wait().is(t, 0, "done\n", "exit code 0, which is not recorded")

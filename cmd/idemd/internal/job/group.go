@@ -93,9 +93,9 @@ func (g *group) actsOn(ctx context.Context) {
 	g.note(fmt.Sprintf("idemd: THE COMMAND COULD NOT BE ENDED, as it has become another user: process group %d still acts, and another run may begin %s\n", g.pid, when))
 }
 
-// gone returns when nothing is left of a group that was ended and whose command is gone, or
-// says that something acts on.
-func (g *group) gone(ctx context.Context) {
+// awaitGone waits until nothing is left of a group that was killed and whose command is gone, for a
+// second at most: what is dead and was not reaped yet counts as left. What could not be killed is told.
+func (g *group) awaitGone(ctx context.Context) {
 	for range 100 {
 		switch err := g.kill(-g.pid, 0); {
 		case errors.Is(err, syscall.EPERM):

@@ -31,24 +31,40 @@ func (l *lines) String() string {
 	return l.Buffer.String()
 }
 
-// TestRunIsStoppedInTime checks that a command has ended when another may begin.
+// TestRunIsStoppedInTime checks that a command is killed when another may begin.
 func TestRunIsStoppedInTime(t *testing.T) {
+	t.Parallel()
 	var said lines
+	var killed time.Time
+	kill := func(pid int, sig syscall.Signal) error {
+		if sig == syscall.SIGKILL && killed.IsZero() {
+			killed = time.Now()
+		}
+		return syscall.Kill(pid, sig)
+	}
 	until := time.Now().Add(3 * time.Second)
 	j := Job{
-		Args: []string{"sh", "-c", "trap 'echo asked' TERM; while :; do sleep 0.05; done"}, Stderr: &said, Stdout: &said,
+		Args: []string{"sh", "-c", "trap 'echo asked' TERM; while :; do sleep 0.05; done"}, Stderr: &said, Stdout: &said, Helper: os.Args[0],
 		Until: func() time.Time { return until }, KillAfter: 2 * time.Second,
 	}
-	ending, err := j.test(context.Background())
-	over := time.Since(until)
+	w, err := startWatcher(j.Helper)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.stop()
+	ending, err := j.run(context.Background(), nil, w, kill)
 	<-ending.Passed
-	if err != nil || ending.Code != 137 || !ending.Stopped || string(ending.Stdout.Kept) != "asked\n" || over >= j.KillAfter || !strings.Contains(said.String(), "another run may begin at 2") {
-		t.Errorf("%+v, %v, %v late: %s", ending, err, over, &said)
+	if err != nil || ending.Code != 137 || !ending.Stopped || string(ending.Stdout.Kept) != "asked\n" || !strings.Contains(said.String(), "another run may begin at 2") {
+		t.Errorf("%+v, %v: %s", ending, err, &said)
+	}
+	if late := killed.Sub(until); late < 0 || late >= j.KillAfter/2 { // of two seconds' grace, one is for a machine that is slow
+		t.Errorf("killed %v late", late)
 	}
 }
 
 // TestRunMovesOn checks that a command is not asked to end while its lease is renewed.
 func TestRunMovesOn(t *testing.T) {
+	t.Parallel()
 	j := Job{
 		Args: []string{"sleep", "1"}, Stderr: failing{}, Stdout: failing{},
 		Until: func() time.Time { return time.Now().Add(200 * time.Millisecond) }, KillAfter: 100 * time.Millisecond,
@@ -61,6 +77,7 @@ func TestRunMovesOn(t *testing.T) {
 // TestRunOfAnotherUser checks that it is said loudly if a command cannot be ended: sudo's, which
 // takes no signals from whoever called it, or one that it has started.
 func TestRunOfAnotherUser(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		script  string
 		refuses func(sig syscall.Signal) bool
@@ -123,6 +140,7 @@ func TestRunOfAnotherUser(t *testing.T) {
 
 // TestRunWithoutAWatcher checks that no command runs that nothing would end.
 func TestRunWithoutAWatcher(t *testing.T) {
+	t.Parallel()
 	j := Job{Args: []string{"true"}, Stdout: failing{}, Stderr: failing{}, Helper: "./no-such-program"}
 	if _, err := j.Run(context.Background(), nil); err == nil || NotFound(err) || !strings.Contains(err.Error(), "watcher") {
 		t.Error(err)
@@ -131,6 +149,7 @@ func TestRunWithoutAWatcher(t *testing.T) {
 
 // TestRunTellsOfItsWatcher checks that it is said if the watcher ends before the command.
 func TestRunTellsOfItsWatcher(t *testing.T) {
+	t.Parallel()
 	var said lines
 	ctx, cancel := context.WithCancel(context.Background())
 	helper := t.TempDir() + "/helper"

@@ -101,7 +101,7 @@ func (j *Job) run(ctx context.Context, signals <-chan os.Signal, w *watcher, kil
 	_ = cmd.Wait() // its state tells all
 	ending := Ending{Code: exitCode(cmd.ProcessState), Stopped: stopped}
 	if stopped {
-		g.gone(ctx)
+		g.awaitGone(ctx)
 	}
 	out.end(&ending)
 	return ending, nil
