@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -166,26 +167,25 @@ func (c *reconcileCmd) finding(s *session, f reconcile.Finding) error {
 	if f.More > 0 {
 		p.field("and", fmt.Sprintf("%d more", f.More))
 	}
-	switch f.Kind {
-	case reconcile.EffectOfFailedKey:
-		p.field("look", c.recordCommand("inspect", f.Record))
-	case reconcile.EffectOfUnsettledKey:
-		p.field("look", c.recordCommand("inspect", f.Record))
-		p.field("settle", fmt.Sprintf("%s --fence=%d --reason=… --outcome=…", c.recordCommand("resolve", f.Record), f.Record.Fence))
+	if f.Kind == reconcile.EffectOfFailedKey || f.Kind == reconcile.EffectOfUnsettledKey {
+		c.nextText(s, p, &f)
 	}
 	return p.print(s.stdout)
 }
 
-// recordCommand is what to run next about a record.
-func (c *reconcileCmd) recordCommand(name string, r *reconcile.Record) string {
-	text := fmt.Sprintf("idemd record %s --namespace=%s --id=%s", name, shellQuote(c.Namespace), shellQuote(r.Key))
-	if r.Scope != "" {
-		text += " --scope=" + shellQuote(r.Scope)
+// nextText says what to run next about a key whose record denies an effect.
+func (c *reconcileCmd) nextText(s *session, p *page, f *reconcile.Finding) {
+	key := keyFlags{Namespace: c.Namespace, Scope: f.Record.Scope, ID: f.Record.Key, Entity: f.Record.Entity}
+	record := func(name string, args ...string) string {
+		return s.command(slices.Concat([]string{"record", name}, c.reach(), key.args(), args)...)
 	}
-	if r.Entity != "" {
-		text += " --entity=" + shellQuote(r.Entity)
+	if c.DataDir != nil {
+		p.field("first", "start the server on "+keyText(*c.DataDir)+": what follows asks it (--addr says where it listens)")
 	}
-	return text
+	p.field("look", record("inspect"))
+	if f.Kind == reconcile.EffectOfUnsettledKey {
+		p.field("settle", record("resolve", "--fence", fmt.Sprint(f.Record.Fence), "--outcome", "what happened", "--reason", "WHY"))
+	}
 }
 
 // keyWords names a key by what is known of it.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/idemd/idemd/client/key"
+	"github.com/idemd/idemd/cmd/idemd/internal/reconcile"
 	"github.com/idemd/idemd/store"
 )
 
@@ -43,10 +44,10 @@ func TestReconcileStep(t *testing.T) {
 	}
 	for _, part := range []string{
 		"effect of failed key\n  record  key declined, scope charge, entity acme, completed, fence ", ", derived from declined, intent order-0\n",
-		"look    idemd record inspect --namespace=default --id=declined --scope=charge --entity=acme\n",
+		"look    idemd record inspect --addr " + s.addr + " --scope charge --id declined --entity acme\n",
 		"effect of unsettled key\n  record  key 'who knows', scope charge, entity acme, lapsed, fence ",
-		"look    idemd record inspect --namespace=default --id='who knows' --scope=charge --entity=acme\n",
-		"settle  idemd record resolve --namespace=default --id='who knows' --scope=charge --entity=acme --fence=",
+		"look    idemd record inspect --addr " + s.addr + " --scope charge --id 'who knows' --entity acme\n",
+		"settle  idemd record resolve --addr " + s.addr + " --scope charge --id 'who knows' --entity acme --fence ",
 		"two effects for intent\n", "compared: 3 findings\n",
 	} {
 		if !strings.Contains(got.stdout, part) {
@@ -67,10 +68,37 @@ func TestReconcileStep(t *testing.T) {
 		}
 	}
 
-	_, fence, _ := strings.Cut(got.stdout, "--fence=")
-	fence, _, _ = strings.Cut(fence, " ")
-	s.run(t, append([]string{"record", "resolve", "--fence=" + fence, "--reason=paid", "--outcome=charged"}, of("who knows")...)...).ok(t)
+	_, settle, _ := strings.Cut(got.stdout, "settle  ")
+	settle, _, _ = strings.Cut(settle, "\n")
+	run(t, words(t, settle)...).ok(t)
 	if settled := s.run(t, append(args, "--step=charge")...); !strings.Contains(settled.stdout, "compared: 2 findings\n") {
 		t.Error(settled.stdout)
+	}
+}
+
+// TestReconcileNext has what it tells to run reach the same server, by the same credentials; or one that serves the
+// store, which has to be started.
+func TestReconcileNext(t *testing.T) {
+	finding := reconcile.Finding{Kind: reconcile.EffectOfUnsettledKey, Record: &reconcile.Record{Key: "-1", Scope: "charge", Fence: 7}}
+	next := func(c *reconcileCmd) string {
+		c.Namespace = "shop"
+		var p page
+		c.nextText(&session{program: &program{name: "bin/idemd"}}, &p, &finding)
+		return p.b.String()
+	}
+	remote := &reconcileCmd{remoteFlags: remoteFlags{Addr: "idemd.example:7600", credentialFlags: credentialFlags{CA: "ca.crt", TokenFile: "my token"}}}
+	const reach = "--addr idemd.example:7600 --ca ca.crt --token-file 'my token' --namespace shop --scope charge --id=-1"
+	want := "  look\tbin/idemd record inspect " + reach + "\n" +
+		"  settle\tbin/idemd record resolve " + reach + " --fence 7 --outcome 'what happened' --reason WHY\n"
+	if got := next(remote); got != want {
+		t.Errorf("of a server:\n%s\nwant\n%s", got, want)
+	}
+	dir := "/var/lib/idemd"
+	embedded := &reconcileCmd{remoteFlags: remoteFlags{Addr: defaultAddr}, DataDir: &dir}
+	want = "  first\tstart the server on /var/lib/idemd: what follows asks it (--addr says where it listens)\n" +
+		"  look\tbin/idemd record inspect --namespace shop --scope charge --id=-1\n" +
+		"  settle\tbin/idemd record resolve --namespace shop --scope charge --id=-1 --fence 7 --outcome 'what happened' --reason WHY\n"
+	if got := next(embedded); got != want {
+		t.Errorf("of a directory:\n%s\nwant\n%s", got, want)
 	}
 }
