@@ -65,19 +65,30 @@ func (r *reconciling) put(g *group, w row, byKey bool) error {
 			return err
 		}
 	}
-	e := *w.Effect
-	if byKey && e.Key == "" {
-		return r.withoutAnyKey(e)
+	switch e := *w.Effect; {
+	case byKey && e.Key == "":
+		return r.withoutKey(e)
+	case !r.again(g, e):
+		r.putEffect(g, e, byKey)
+	case byKey:
+		r.counts.EffectsRepeated++
 	}
-	seen := len(g.effects) > 0
-	sameKey := seen && g.last.Key == e.Key && r.keyGroup(g.last.Scope, g.last.Key, g.last.Entity) == r.keyGroup(e.Scope, e.Key, e.Entity)
-	if seen && sameKey && e.ID != "" && g.last.ID == e.ID { // the same one, twice in the file
-		if byKey {
-			r.counts.EffectsRepeated++
-		}
-		return nil
-	}
-	if !sameKey {
+	return nil
+}
+
+// again reports whether an effect is the last one of its group, which is twice in the file.
+func (r *reconciling) again(g *group, e Effect) bool {
+	return e.ID != "" && g.last.ID == e.ID && r.sameKey(g, e)
+}
+
+// sameKey reports whether an effect has the key of the last one of its group.
+func (r *reconciling) sameKey(g *group, e Effect) bool {
+	return len(g.effects) > 0 && g.last.Key == e.Key && r.keyGroup(g.last.Scope, g.last.Key, g.last.Entity) == r.keyGroup(e.Scope, e.Key, e.Entity)
+}
+
+// putEffect adds an effect. It is counted once, when effects are by key.
+func (r *reconciling) putEffect(g *group, e Effect, byKey bool) {
+	if !r.sameKey(g, e) {
 		g.keys++
 	}
 	g.last = e
@@ -86,24 +97,29 @@ func (r *reconciling) put(g *group, w row, byKey bool) error {
 	} else {
 		g.more++
 	}
-	if byKey && len(g.records) > 0 {
-		r.counts.EffectsRecorded++
-	}
 	inside := r.inWindow(e.At)
 	if inside {
 		g.inside++
 	}
 	g.known = g.known || inside && e.At.After(r.counts.Before)
-	if byKey && !inside {
-		r.counts.EffectsOutside++
-	} else if byKey {
-		r.counts.EffectsJudged++
+	if byKey {
+		r.countEffect(inside, len(g.records) > 0)
 	}
-	return nil
 }
 
-// withoutAnyKey is about an effect of which the file has no key.
-func (r *reconciling) withoutAnyKey(e Effect) error {
+func (r *reconciling) countEffect(inside, recorded bool) {
+	if recorded {
+		r.counts.EffectsRecorded++
+	}
+	if inside {
+		r.counts.EffectsJudged++
+	} else {
+		r.counts.EffectsOutside++
+	}
+}
+
+// withoutKey is about an effect of which the file has no key.
+func (r *reconciling) withoutKey(e Effect) error {
 	if !r.inWindow(e.At) {
 		r.counts.EffectsOutside++
 		return nil
@@ -186,7 +202,7 @@ func (r *reconciling) mergeKeys() error {
 		case g.inside == 0:
 			return nil
 		case len(g.records) == 0:
-			return r.withoutKey(g)
+			return r.withoutRecord(g)
 		}
 		return r.withRecords(g)
 	})
@@ -233,10 +249,10 @@ func (r *reconciling) denies(listed Record) (Kind, Record, error) {
 // hasFailed reports whether an error is the outcome.
 func hasFailed(rec *store.Record) bool { return rec.Outcome != nil && len(rec.Outcome.Status) > 0 }
 
-// withoutKey is about effects of a key that was not listed: if it was claimed or changed
+// withoutRecord is about effects of a key that was not listed: if it was claimed or changed
 // meanwhile it is there all the same. From a derived key nobody can tell which that is; it was claimed
 // before the file was read.
-func (r *reconciling) withoutKey(g *group) error {
+func (r *reconciling) withoutRecord(g *group) error {
 	if !g.known {
 		r.counts.EffectsTooOld += g.inside
 		r.counts.EffectsJudged -= g.inside
