@@ -11,8 +11,8 @@ import (
 // beginnings are the attempts of this process that act, of calls that may fail open.
 var beginnings = struct {
 	sync.Mutex
-	known map[pendingAt]*execution
-}{known: map[pendingAt]*execution{}}
+	acting map[pendingAt]*execution
+}{acting: map[pendingAt]*execution{}}
 
 // begin has it known that an attempt acts, until end is called.
 func (x *execution) begin() (end func()) {
@@ -22,12 +22,12 @@ func (x *execution) begin() (end func()) {
 	at := pendingAt{x.store, x.request.Key}
 	beginnings.Lock()
 	defer beginnings.Unlock()
-	beginnings.known[at] = x
+	beginnings.acting[at] = x
 	return func() {
 		beginnings.Lock()
 		defer beginnings.Unlock()
-		if beginnings.known[at] == x {
-			delete(beginnings.known, at)
+		if beginnings.acting[at] == x {
+			delete(beginnings.acting, at)
 		}
 	}
 }
@@ -39,7 +39,7 @@ func (x *execution) beside() *execution {
 	}
 	beginnings.Lock()
 	defer beginnings.Unlock()
-	if other := beginnings.known[pendingAt{x.store, x.request.Key}]; other != nil && time.Until(other.lease.until()) > 0 {
+	if other := beginnings.acting[pendingAt{x.store, x.request.Key}]; other != nil && time.Until(other.lease.until()) > 0 {
 		return other
 	}
 	return nil
