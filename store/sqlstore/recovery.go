@@ -51,21 +51,15 @@ func (s *Store) LiftRecovery(ctx context.Context, req store.LiftRecoveryRequest)
 	})
 }
 
-// beginRecovery changes all namespaces in one transaction. It locks the default one first, as
-// whoever creates a namespace does: so it sees all that were created without its floor.
+// beginRecovery changes all namespaces in one transaction.
 func (k *keeper) beginRecovery(ctx context.Context, req store.BeginRecoveryRequest) (begun store.BegunRecovery, err error) {
 	err = k.dialect.runTx(ctx, k.pool, func(tx pgx.Tx) error {
 		begun = store.BegunRecovery{}
-		before := k.opts.Wall()
-		var now int64
-		err := tx.QueryRow(ctx, "SELECT "+us(k.opts.Clock.Running)+" FROM idem_namespaces WHERE name = $1 FOR UPDATE", store.DefaultNamespace).Scan(&now)
+		now, err := k.recoveryTime(ctx, tx)
 		if err != nil {
 			return err
 		}
-		begun.Now, begun.InForce = timeOf(now), timeOf(now).Add(copyLag)
-		if err := floorTooLow(begun.Now, before); err != nil {
-			return err
-		}
+		begun.Now, begun.InForce = now, now.Add(copyLag)
 		if err := req.Check(begun.Now); err != nil {
 			return err
 		}
@@ -112,6 +106,18 @@ func (k *keeper) beginRecovery(ctx context.Context, req store.BeginRecoveryReque
 		return store.BegunRecovery{}, k.refused(ctx, err)
 	}
 	return begun, k.changed(ctx)
+}
+
+// recoveryTime reads the clock of a recovery. It locks the default namespace, as whoever creates one
+// does: so the recovery sees all that were created without its floor.
+func (k *keeper) recoveryTime(ctx context.Context, tx pgx.Tx) (time.Time, error) {
+	before := k.opts.Wall()
+	var now int64
+	err := tx.QueryRow(ctx, "SELECT "+us(k.opts.Clock.Running)+" FROM idem_namespaces WHERE name = $1 FOR UPDATE", store.DefaultNamespace).Scan(&now)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return timeOf(now), floorTooLow(timeOf(now), before)
 }
 
 // floorTooLow refuses a recovery by a clock of the database that is behind this machine's. The database
