@@ -49,7 +49,8 @@ func TestServeSaysThatTheStoreIsNew(t *testing.T) {
 func TestServeMustExist(t *testing.T) {
 	empty := t.TempDir()
 	for _, dir := range []string{empty, filepath.Join(empty, "missing")} {
-		run(t, "serve", "--data-dir="+dir, "--must-exist", "--grpc-addr=127.0.0.1:0", "--admin-addr=").fails(t, exitFailed, dir, "no store is there", "mounted", "--must-exist")
+		run(t, "serve", "--data-dir="+dir, "--must-exist", "--grpc-addr=127.0.0.1:0", "--admin-addr=").fails(t, exitFailed, dir, "no store is there", "mount it",
+			"very first start leave --must-exist (IDEMD_MUST_EXIST) out", "idemd recovery begin --data-dir "+dir+" --nothing-known --reason WHY")
 	}
 	if entries, err := os.ReadDir(empty); err != nil || len(entries) != 0 {
 		t.Errorf("made %v, %v", entries, err)
@@ -60,7 +61,7 @@ func TestServeMustExist(t *testing.T) {
 
 	dsn := migrated(t)
 	got := run(t, "serve", "--store="+dsn, "--region=elsewhere", "--must-exist", "--grpc-addr=127.0.0.1:0", "--admin-addr=", "--log-level=error")
-	got.fails(t, exitFailed, "no such region in the database", "elsewhere")
+	got.fails(t, exitFailed, "no such region in the database", "elsewhere", "name one of these with --region", "migrate up")
 	serveOn(t, "--store="+dsn, "--must-exist")
 }
 

@@ -142,7 +142,8 @@ func (n *node) open(s *session, c *serveCmd, metrics *server.Metrics) (err error
 		return fmt.Errorf("--data-dir %s: %w: another process has it open; stop it, or choose another directory", c.dataDir(), pebblestore.ErrLocked)
 	}
 	if errors.Is(err, pebblestore.ErrNoStore) {
-		return fmt.Errorf("--data-dir %s: %w; by --must-exist none is made", c.dataDir(), err)
+		begin := s.command("recovery", "begin", "--data-dir", c.dataDir(), "--nothing-known", "--reason", "WHY")
+		return fmt.Errorf("--data-dir %s: %w: mount it then. At the very first start leave --must-exist (IDEMD_MUST_EXIST) out. If the store is lost, restore a backup; without one: %s", c.dataDir(), err, begin)
 	}
 	if err != nil {
 		return err

@@ -102,7 +102,7 @@ func TestRecoveryOfADatabaseOfRegions(t *testing.T) {
 	us.stop()
 
 	begin := []string{"recovery", "begin", "--store=" + dsn, "--from=2026-01-31T15:04:05Z", "--reason=restored"}
-	run(t, begin...).fails(t, exitFailed, `no table of region "local", and none was made; it has the keys of regions eu, us; name one of these with --region or IDEMD_REGION`)
+	run(t, begin...).fails(t, exitFailed, `no table of region "local", and none was made; it has the keys of regions eu, us; name one of these with --region or IDEMD_REGION`, "migrate up")
 	if got := run(t, append(begin, "--region=eu")...); got.code != exitOK || !strings.HasPrefix(got.stdout, all+"\n") {
 		t.Errorf("begin: %+v", got)
 	}
