@@ -15,6 +15,7 @@ import (
 
 	idemdv1 "github.com/idemd/idemd/proto/idemd/v1"
 	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/storepb"
 )
 
 // page is a text answer: headings, fields under them, and lines as they are.
@@ -36,10 +37,7 @@ func (p *page) when(name string, t *timestamppb.Timestamp) {
 }
 
 // unsettledSince adds the field with since when a key is unsettled, if it is.
-func (p *page) unsettledSince(m interface {
-	GetUnsettled() bool
-	GetUnsettledSince() *timestamppb.Timestamp
-}) {
+func (p *page) unsettledSince(m storepb.UnsettledMessage) {
 	since := m.GetUnsettledSince()
 	switch {
 	case !m.GetUnsettled():

@@ -130,8 +130,8 @@ func (r *reader) time(field string, ts *timestamppb.Timestamp) time.Time {
 	return ts.AsTime().Truncate(time.Microsecond)
 }
 
-// unsettledMessage is one that says whether a record is unsettled, and since when.
-type unsettledMessage interface {
+// UnsettledMessage is one that says whether a record is unsettled, and since when.
+type UnsettledMessage interface {
 	GetUnsettled() bool
 	GetUnsettledSince() *timestamppb.Timestamp
 }
@@ -139,7 +139,7 @@ type unsettledMessage interface {
 // unsettledSince reads since when a record is unsettled; the zero time if it is not. A peer of an
 // older release says only that it is. When the current attempt was granted would be too late, and
 // how many were before is no bound on their age: so it is as long ago as can be.
-func (r *reader) unsettledSince(m unsettledMessage) time.Time {
+func (r *reader) unsettledSince(m UnsettledMessage) time.Time {
 	since := r.time("unsettled since", m.GetUnsettledSince())
 	switch {
 	case !m.GetUnsettled():
