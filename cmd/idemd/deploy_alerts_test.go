@@ -37,72 +37,104 @@ func labelValues() map[string][]string {
 	return values
 }
 
-// TestDeployAlerts checks that each alert is about metrics that there are, says what to do, and where that is
-// said at length.
-func TestDeployAlerts(t *testing.T) {
-	var file struct {
-		Groups []struct {
-			Name  string
-			Rules []struct {
-				Alert, Expr string
-				Labels      map[string]string
-				Annotations map[string]string
-			}
-		}
-	}
+// alert is a rule of Prometheus.
+type alert struct {
+	Name        string `yaml:"alert"`
+	Expr        string
+	Labels      map[string]string
+	Annotations map[string]string
+}
+
+// alerts are those of the rules that are deployed.
+func alerts(t *testing.T) (all []alert) {
+	t.Helper()
+	var file struct{ Groups []struct{ Rules []alert } }
 	if err := yaml.Unmarshal([]byte(readDeploy(t, "prometheus/alerts.yaml")), &file); err != nil {
 		t.Fatal(err)
 	}
-	known := append(readmeColumn(t, "| name | labels | |", "| metric | labels | |", "| metric | labels | what it counts |"), others...)
-	for _, match := range regexp.MustCompile("`(idemd_reconcile_[a-z_]+)`").FindAllStringSubmatch(readmeText(t), -1) {
-		known = append(known, match[1])
+	for _, group := range file.Groups {
+		all = append(all, group.Rules...)
 	}
-	sections := map[string][]string{}
+	return all
+}
+
+// TestDeployAlerts checks that each alert is about metrics that there are, says what to do, and where that is
+// said at length.
+func TestDeployAlerts(t *testing.T) {
+	metrics, values, sections := knownMetrics(t), labelValues(), map[string][]string{}
 	for _, p := range readmePages(t) {
 		sections[p.name] = p.anchors()
 	}
 	seen := map[string]bool{}
-	for _, group := range file.Groups {
-		for _, rule := range group.Rules {
-			if seen[rule.Alert] || rule.Alert == "" {
-				t.Errorf("%q twice, or without a name", rule.Alert)
-			}
-			seen[rule.Alert] = true
-			for _, name := range metricsIn(rule.Expr) {
-				if !slices.Contains(known, name) {
-					t.Errorf("%s: there is no metric %s", rule.Alert, name)
-				}
-			}
-			for _, match := range regexp.MustCompile(`(\w+)=~?"([^"]*)"`).FindAllStringSubmatch(rule.Expr, -1) {
-				for value := range strings.SplitSeq(match[2], "|") {
-					if allowed := labelValues()[match[1]]; match[1] != "mountpoint" && !slices.Contains(allowed, value) {
-						t.Errorf("%s: %s is never %q", rule.Alert, match[1], value)
-					}
-				}
-			}
-			page, section, _ := strings.Cut(rule.Annotations["page"], "#")
-			if !slices.Contains(sections[page], section) {
-				t.Errorf("%s: there is no section %q", rule.Alert, rule.Annotations["page"])
-			}
-			if _, do, ok := strings.Cut(rule.Annotations["summary"], ": "); !ok || do == "" {
-				t.Errorf("%s: the summary does not say what is wrong, and behind a colon what to do: %q", rule.Alert, rule.Annotations["summary"])
-			}
-			if !slices.Contains([]string{"page", "ticket"}, rule.Labels["severity"]) {
-				t.Errorf("%s: severity %q", rule.Alert, rule.Labels["severity"])
-			}
+	for _, a := range alerts(t) {
+		if seen[a.Name] || a.Name == "" {
+			t.Errorf("%q twice, or without a name", a.Name)
 		}
+		seen[a.Name] = true
+		a.checkExpr(t, metrics, values)
+		a.checkText(t, sections)
 	}
 	if len(seen) == 0 {
 		t.Error("no alerts")
 	}
 }
 
+var reconcileMetric = regexp.MustCompile("`(idemd_reconcile_[a-z_]+)`")
+
+// knownMetrics are those that the pages name, and others.
+func knownMetrics(t *testing.T) []string {
+	t.Helper()
+	known := append(readmeColumn(t, "| name | labels | |", "| metric | labels | |", "| metric | labels | what it counts |"), others...)
+	for _, match := range reconcileMetric.FindAllStringSubmatch(readmeText(t), -1) {
+		known = append(known, match[1])
+	}
+	return known
+}
+
+var labelMatch = regexp.MustCompile(`(\w+)=~?"([^"]*)"`)
+
+// checkExpr checks that there are the metrics of the rule, with the values of labels that it asks for. A mount point is
+// whatever a machine has. IdemdDiskFills sees the usual ones of a machine that idemd runs on, and no volume of Kubernetes:
+// those are mounted below /var/lib/kubelet, and the kubelet tells of them (kubelet_volume_stats_available_bytes).
+func (a *alert) checkExpr(t *testing.T, metrics []string, values map[string][]string) {
+	t.Helper()
+	for _, name := range metricsIn(a.Expr) {
+		if !slices.Contains(metrics, name) {
+			t.Errorf("%s: there is no metric %s", a.Name, name)
+		}
+	}
+	for _, match := range labelMatch.FindAllStringSubmatch(a.Expr, -1) {
+		for value := range strings.SplitSeq(match[2], "|") {
+			if match[1] != "mountpoint" && !slices.Contains(values[match[1]], value) {
+				t.Errorf("%s: %s is never %q", a.Name, match[1], value)
+			}
+		}
+	}
+}
+
+// checkText checks what the rule tells whoever is called.
+func (a *alert) checkText(t *testing.T, sections map[string][]string) {
+	t.Helper()
+	page, section, _ := strings.Cut(a.Annotations["page"], "#")
+	if !slices.Contains(sections[page], section) {
+		t.Errorf("%s: there is no section %q", a.Name, a.Annotations["page"])
+	}
+	if _, do, ok := strings.Cut(a.Annotations["summary"], ": "); !ok || do == "" {
+		t.Errorf("%s: the summary does not say what is wrong, and behind a colon what to do: %q", a.Name, a.Annotations["summary"])
+	}
+	if !slices.Contains([]string{"page", "ticket"}, a.Labels["severity"]) {
+		t.Errorf("%s: severity %q", a.Name, a.Labels["severity"])
+	}
+}
+
+// What of an expression is not metrics: what is asked of labels, ranges, and the labels that are grouped by.
+var notMetrics = regexp.MustCompile(`\{[^}]*\}|\[[^]]*\]|\b(by|without|on) \([^)]*\)`)
+
+var promWord = regexp.MustCompile(`[a-z_:][a-z0-9_:]*`)
+
 // metricsIn are the metrics of an expression; a histogram's buckets are the histogram.
 func metricsIn(expr string) (names []string) {
-	for _, bare := range []string{`\{[^}]*\}`, `\[[^]]*\]`, `\b(by|without|on) \([^)]*\)`} {
-		expr = regexp.MustCompile(bare).ReplaceAllString(expr, " ")
-	}
-	for _, word := range regexp.MustCompile(`[a-z_:][a-z0-9_:]*`).FindAllString(expr, -1) {
+	for _, word := range promWord.FindAllString(notMetrics.ReplaceAllString(expr, " "), -1) {
 		if !slices.Contains(promQL, word) {
 			names = append(names, strings.TrimSuffix(word, "_bucket"))
 		}
