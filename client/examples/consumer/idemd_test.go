@@ -3,15 +3,13 @@ package main
 import (
 	"context"
 	"errors"
-	"log/slog"
-	"net"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/idemd/idemd/client"
-	"github.com/idemd/idemd/server"
+	"github.com/idemd/idemd/client/examples/internal/idemdtest"
 	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/pebblestore"
 )
@@ -25,18 +23,8 @@ func startIdemd(t *testing.T) (addr string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv, err := server.New(server.Config{Backend: embedded, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(lis) }()
-	t.Cleanup(func() {
-		if err := errors.Join(srv.Shutdown(context.Background()), <-served, embedded.Close()); err != nil {
+	t.Cleanup(func() { // after it is served no more
+		if err := embedded.Close(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -44,7 +32,7 @@ func startIdemd(t *testing.T) (addr string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return lis.Addr().String()
+	return idemdtest.Serve(t, embedded)
 }
 
 func dial(t *testing.T, addr string) *client.Client {

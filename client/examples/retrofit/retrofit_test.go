@@ -14,6 +14,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/idemd/idemd/client"
+	"github.com/idemd/idemd/client/examples/internal/idemdtest"
+	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/storetest"
 )
 
 // maxChangedLines is what a retrofit may cost.
@@ -55,7 +58,7 @@ func greeter(idemd string, observing bool) program {
 // TestGreeter goes the way of a service that exists: it is observed, and then guarded.
 func TestGreeter(t *testing.T) {
 	m := examples(t)
-	idemd := startIdemd(t)
+	idemd := idemdtest.Serve(t, storetest.NewMemory(store.SystemClock{}))
 
 	t.Run("observed", func(t *testing.T) {
 		p := greeter(idemd, true).start(t, m)
@@ -116,7 +119,7 @@ func routeGuide(idemd, unguarded string) program {
 // not start before somebody has said that they need not be.
 func TestRouteGuide(t *testing.T) {
 	m := examples(t)
-	idemd := startIdemd(t)
+	idemd := idemdtest.Serve(t, storetest.NewMemory(store.SystemClock{}))
 
 	t.Run("undeclared streams", func(t *testing.T) {
 		said := routeGuide(idemd, "").startAndFail(t, m)

@@ -1,20 +1,13 @@
 package retrofit
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"net"
 	"testing"
 
 	"google.golang.org/grpc"
-
-	"github.com/idemd/idemd/server"
-	"github.com/idemd/idemd/store"
-	"github.com/idemd/idemd/store/storetest"
 )
 
 // raw is a message as it is on the wire, so that what is compared are bytes.
@@ -66,25 +59,4 @@ func count(t *testing.T, stream grpc.ClientStream) int {
 			t.Fatal(err)
 		}
 	}
-}
-
-// startIdemd serves a store in memory and returns its address.
-func startIdemd(t *testing.T) (addr string) {
-	t.Helper()
-	s, err := server.New(server.Config{Backend: storetest.NewMemory(store.SystemClock{}), Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(listener) }()
-	t.Cleanup(func() {
-		if err := errors.Join(s.Shutdown(context.Background()), <-served); err != nil {
-			t.Error(err)
-		}
-	})
-	return listener.Addr().String()
 }
