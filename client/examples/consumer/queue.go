@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 
@@ -51,10 +52,13 @@ type queue struct {
 
 // openQueue connects to NATS, and makes what is missing there. What was not acknowledged within
 // ackWait is delivered again: it should be longer than a batch takes, or that is in vain.
-func openQueue(ctx context.Context, url, name string, ackWait time.Duration) (q *queue, closeQueue func(), err error) {
-	conn, err := nats.Connect(url)
+func openQueue(ctx context.Context, servers, name string, ackWait time.Duration) (q *queue, closeQueue func(), err error) {
+	conn, err := nats.Connect(servers)
+	if malformed := (*url.Error)(nil); errors.As(err, &malformed) {
+		err = errors.New("a URL cannot be read") // it may hold a password, and so may what is wrong with it
+	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("connecting to NATS at %s: %w", url, err)
+		return nil, nil, fmt.Errorf("connecting to NATS, by --nats: %w", err)
 	}
 	q = &queue{name: name}
 	if q.stream, err = jetstream.New(conn); err == nil {

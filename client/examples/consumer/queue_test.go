@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -141,5 +142,15 @@ func TestNothingIsDropped(t *testing.T) {
 	natstest.Until(t, "it is settled", (&site{q: q}).settled)
 	if dead := q.theDeadLetter(t); dead.Header.Get(headerReason) != "the carrier does not answer" || dead.Header.Get(headerID) != "1" {
 		t.Errorf("%v", dead.Header)
+	}
+}
+
+// An error tells nobody the password that a URL has, whether it can be read or not.
+func TestOpenQueueKeepsSecrets(t *testing.T) {
+	for _, servers := range []string{"nats://user:secret@127.0.0.1:1,nats://secret@127.0.0.1:2", "nats://user:secret/@127.0.0.1:1"} {
+		_, _, err := openQueue(t.Context(), servers, "ORDERS", time.Second)
+		if text := fmt.Sprint(err); !strings.HasPrefix(text, "connecting to NATS") || strings.Contains(text, "secret") {
+			t.Errorf("%s: %v", servers, err)
+		}
 	}
 }

@@ -23,6 +23,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -58,29 +59,34 @@ func main() {
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("outbox", flag.ContinueOnError)
 	flags.SetOutput(out)
-	database := flags.String("database", os.Getenv("DATABASE_URL"), "`URL` of the database")
+	database := flags.String("database", "", "`URL` of the database (that of DATABASE_URL)")
 	natsURL := flags.String("nats", nats.DefaultURL, "where NATS serves")
 	idemd := flags.String("idemd", "127.0.0.1:7600", "where idemd serves")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	db, err := sql.Open("pgx", *database)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
 	switch flags.Arg(0) {
 	case "migrate":
-		return migrate(ctx, db)
+		return withDatabase(*database, func(db *sql.DB) error { return migrate(ctx, db) })
 	case "pay":
-		return withIdemd(*idemd, func(s store.Store) error {
-			receipt, err := request(ctx, s, db, flags.Arg(1), flags.Arg(2))
-			fmt.Fprintln(out, receipt)
-			return err
+		order, key := flags.Arg(1), flags.Arg(2)
+		if order == "" || key == "" {
+			return errors.New("pay what, and under which key? Give pay ORDER KEY")
+		}
+		return withDatabase(*database, func(db *sql.DB) error {
+			return withIdemd(*idemd, func(s store.Store) error {
+				receipt, err := request(ctx, s, db, order, key)
+				if err == nil {
+					_, err = fmt.Fprintln(out, receipt)
+				}
+				return err
+			})
 		})
 	case "relay":
-		return withQueue(ctx, *natsURL, func(q *queue) error {
-			return relay{db: db, to: q, patience: 30 * time.Second}.run(ctx)
+		return withDatabase(*database, func(db *sql.DB) error {
+			return withQueue(ctx, *natsURL, func(q *queue) error {
+				return relay{db: db, to: q, patience: 30 * time.Second}.run(ctx)
+			})
 		})
 	case "work":
 		return withIdemd(*idemd, func(s store.Store) error {
@@ -94,6 +100,17 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	default:
 		return fmt.Errorf("there is no command %q: give migrate, pay ORDER KEY, relay or work", flags.Arg(0))
 	}
+}
+
+func withDatabase(url string, f func(*sql.DB) error) error {
+	if url = cmp.Or(url, os.Getenv("DATABASE_URL")); url == "" {
+		return errors.New("which database? Set DATABASE_URL or give --database")
+	}
+	db, err := sql.Open("pgx", url)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(db), db.Close())
 }
 
 func withIdemd(addr string, f func(store.Store) error) error {

@@ -4,20 +4,22 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
-	"log/slog"
-	"net"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/idemd/idemd/server"
+	"github.com/idemd/idemd/client/examples/internal/idemdtest"
+	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/storetest"
 )
 
 // TestCommands runs what the tour of main.go says: an order is paid twice, and one receipt goes out.
 func TestCommands(t *testing.T) {
 	s := newShop(t)
-	addr := s.serveIdemd()
+	addr := idemdtest.Serve(t, s.idemd)
 	command := func(out io.Writer, args ...string) func(context.Context) error {
 		return func(ctx context.Context) error {
 			return run(ctx, append([]string{"--database", s.dsn, "--nats", s.nats, "--idemd", addr}, args...), out)
@@ -44,29 +46,54 @@ func TestCommands(t *testing.T) {
 	stopRelay()
 	stopWork()
 	s.checkPublished(eventOf("key-1"))
+}
 
-	err = command(io.Discard, "publish")(t.Context())
-	if want := `there is no command "publish"`; !strings.HasPrefix(fmt.Sprint(err), want) {
-		t.Errorf("%v, want %s", err, want)
+// TestMistakes has a command that cannot do what it is asked say why, and nothing else.
+func TestMistakes(t *testing.T) {
+	t.Setenv("DATABASE_URL", "")
+	nowhere := "postgres://127.0.0.1:1/none"
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"publish"}, `there is no command "publish"`},
+		{[]string{"--database", nowhere, "pay"}, "Give pay ORDER KEY"},
+		{[]string{"--database", nowhere, "pay", "order-1"}, "Give pay ORDER KEY"},
+		{[]string{"--idemd", "127.0.0.1:1", "migrate"}, "Set DATABASE_URL or give --database"},
+		{[]string{"pay", "order-1", "key-1"}, "Set DATABASE_URL or give --database"},
+		{[]string{"relay"}, "Set DATABASE_URL or give --database"},
+		{[]string{"--nats", "nats://user:secret@127.0.0.1:1,nats://secret@127.0.0.1:2", "work"}, "connecting to NATS"},
+		{[]string{"--nats", "nats://user:secret/@127.0.0.1:1", "work"}, "connecting to NATS"},
+	} {
+		var out strings.Builder
+		err := run(t.Context(), test.args, &out)
+		if text := fmt.Sprint(err); err == nil || !strings.Contains(text, test.want) || strings.Contains(text, "secret") {
+			t.Errorf("%q: %v, want %s", test.args, err, test.want)
+		}
+		if out.Len() > 0 {
+			t.Errorf("%q printed %q", test.args, &out)
+		}
 	}
 }
 
-// serveIdemd serves the shop's idemd.
-func (s *shop) serveIdemd() (addr string) {
-	srv, err := server.New(server.Config{Backend: s.idemd, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		s.Fatal(err)
+// TestUnpaid has no receipt printed of what was not paid.
+func TestUnpaid(t *testing.T) {
+	idemd := storetest.NewMemory(store.SystemClock{})
+	if _, err := idemd.CreateNamespace(t.Context(), store.Namespace{Name: namespace, Retention: 7 * 24 * time.Hour}); err != nil {
+		t.Fatal(err)
 	}
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		s.Fatal(err)
+	var out strings.Builder
+	err := run(t.Context(), []string{"--database", "postgres://127.0.0.1:1/none", "--idemd", idemdtest.Serve(t, idemd), "pay", "order-1", "key-1"}, &out)
+	if err == nil || out.Len() > 0 {
+		t.Errorf("%v, and printed %q", err, &out)
 	}
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(lis) }()
-	s.Cleanup(func() {
-		if err := errors.Join(srv.Shutdown(context.Background()), <-served); err != nil {
-			s.Error(err)
-		}
-	})
-	return lis.Addr().String()
+}
+
+// TestHelp has the help not show what the environment holds: the database's URL may have a password.
+func TestHelp(t *testing.T) {
+	t.Setenv("DATABASE_URL", "postgres://user:secret@127.0.0.1:1/none")
+	var out strings.Builder
+	if err := run(t.Context(), []string{"--help"}, &out); !errors.Is(err, flag.ErrHelp) || strings.Contains(out.String(), "secret") {
+		t.Errorf("%v\n%s", err, &out)
+	}
 }

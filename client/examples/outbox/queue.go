@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/url"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -34,10 +36,13 @@ type queue struct {
 }
 
 // openQueue connects to NATS, and makes what is missing there.
-func openQueue(ctx context.Context, url string) (q *queue, closeQueue func(), err error) {
-	conn, err := nats.Connect(url)
+func openQueue(ctx context.Context, servers string) (q *queue, closeQueue func(), err error) {
+	conn, err := nats.Connect(servers)
+	if malformed := (*url.Error)(nil); errors.As(err, &malformed) {
+		err = errors.New("a URL cannot be read") // it may hold a password, and so may what is wrong with it
+	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("connecting to NATS at %s: %w", url, err)
+		return nil, nil, fmt.Errorf("connecting to NATS, by --nats: %w", err)
 	}
 	q = &queue{}
 	if q.stream, err = jetstream.New(conn); err == nil {
