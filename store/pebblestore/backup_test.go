@@ -573,7 +573,7 @@ func writeAll(t testing.TB, fs vfs.FS, name, content string) {
 	if _, err := f.Write([]byte(content)); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Close(); err != nil {
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
 		t.Fatal(err)
 	}
 }

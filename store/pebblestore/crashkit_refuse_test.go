@@ -63,8 +63,8 @@ func TestRefusedDirectoryIsNotTouched(t *testing.T) {
 	}{
 		{"of a user's files", userFiles, pebblestore.ErrForeignDir, "notes.txt"},
 		{"of a user's files, named like ours", filesNamedLikeOurs, pebblestore.ErrDamaged, "FORMAT"},
-		{"of a newer version", newerStore, pebblestore.ErrNewerFormat, "it is 3, this version knows up to 2"},
-		{"of an older version", olderStore, pebblestore.ErrOlderFormat, "it is 1, this version reads 2 only"},
+		{"of a newer version", newerStore, pebblestore.ErrNewerFormat, "it is 4, this version knows up to 3"},
+		{"of an older version", olderStore, pebblestore.ErrOlderFormat, "it is 1, this version reads 2 to 3"},
 		{"of a newer Pebble", newerPebble, pebblestore.ErrNewerFormat, "format 999"},
 		{"with another store's mark", func(t *testing.T) string { return mixed(t, madeStore(t), "MARK") }, pebblestore.ErrDamaged, "another store"},
 	}
@@ -127,17 +127,29 @@ func filesNamedLikeOurs(t *testing.T) string {
 }
 
 // newerStore is a store as a version with another format would have made it.
-func newerStore(t *testing.T) string { return storeOfFormat(t, 3) }
+func newerStore(t *testing.T) string { return storeOfFormat(t, 4) }
 func olderStore(t *testing.T) string { return storeOfFormat(t, 1) }
 
 func storeOfFormat(t *testing.T, version int) string {
 	dir := madeStore(t)
-	content := imageOf(t, vfs.Default, dir)["FORMAT"]
-	body, _, _ := bytes.Cut(content, []byte("crc "))
-	body = bytes.Replace(body, []byte("format 2\n"), fmt.Appendf(nil, "format %d\n", version), 1)
-	sum := crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli))
-	image{"FORMAT": fmt.Appendf(body, "crc %08x\n", sum)}.write(t, vfs.Default, dir)
+	setFormat(t, vfs.Default, dir, version)
 	return dir
+}
+
+// setFormat has the directory say that it is of a version.
+func setFormat(t *testing.T, fs vfs.FS, dir string, version int) {
+	t.Helper()
+	body, _, _ := strings.Cut(readAll(t, fs, dir+"/FORMAT"), "crc ")
+	body = strings.Replace(body, "format 3\n", fmt.Sprintf("format %d\n", version), 1)
+	sum := crc32.Checksum([]byte(body), crc32.MakeTable(crc32.Castagnoli))
+	writeAll(t, fs, dir+"/FORMAT", fmt.Sprintf("%scrc %08x\n", body, sum))
+	d, err := fs.OpenDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // mixed puts a part of another store into a store.

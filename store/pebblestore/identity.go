@@ -13,9 +13,15 @@ import (
 	"github.com/idemd/idemd/store"
 )
 
-// formatVersion is the version of everything in the directory. A store of another one is
-// refused. Version 1, from before any release, numbered a key's events without gaps.
-const formatVersion = 2
+// formatVersion is the version of everything in the directory. Whoever changes what is stored so
+// that an older release would take it for damage raises it. A store of a newer version is refused,
+// so is one that is older than oldestVersion; one in between becomes one of this version when it is
+// opened. Version 1, from before any release, numbered a key's events without gaps. In version 2 a
+// row did not tell since when it is unsettled, and is read as such.
+const (
+	formatVersion = 3
+	oldestVersion = 2
+)
 
 // identity is the content of the file FORMAT: what the directory is. It is written last
 // when a store is created, so a directory without it holds no acknowledged operation.

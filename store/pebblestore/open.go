@@ -185,8 +185,8 @@ func (o *opener) readIdentity() error {
 	if o.id.version > formatVersion {
 		return fmt.Errorf("%w: it is %d, this version knows up to %d; use a newer idemd", ErrNewerFormat, o.id.version, formatVersion)
 	}
-	if o.id.version < formatVersion {
-		return fmt.Errorf("%w: it is %d, this version reads %d only; use the idemd that wrote it, or another directory", ErrOlderFormat, o.id.version, formatVersion)
+	if o.id.version < oldestVersion {
+		return fmt.Errorf("%w: it is %d, this version reads %d to %d; use the idemd that wrote it, or another directory", ErrOlderFormat, o.id.version, oldestVersion, formatVersion)
 	}
 	return nil
 }
@@ -352,16 +352,33 @@ func (o *opener) load() (*Store, error) {
 		return nil, openError(err)
 	}
 	m.at = newest
-	switch {
-	case !o.id.backup.IsZero():
-		err = o.recover(l, &m)
-	case o.opts.Restored:
-		err = refuseRestored(l)
+	if o.opts.Restored && o.id.backup.IsZero() {
+		return nil, refuseRestored(l)
 	}
-	if err != nil {
+	if err := o.raiseVersion(); err != nil {
 		return nil, err
 	}
+	if !o.id.backup.IsZero() {
+		if err := o.recover(l, &m); err != nil {
+			return nil, err
+		}
+	}
 	return o.start(l, m)
+}
+
+// raiseVersion has the directory say that it is of this version, before anything is written that
+// an older release cannot read: that refuses it then, and does not take it for damaged.
+func (o *opener) raiseVersion() error {
+	if o.id.version == formatVersion {
+		return nil
+	}
+	was := o.id.version
+	o.id.version = formatVersion
+	if err := putIdentity(o.fs, o.dir, o.id); err != nil {
+		return err
+	}
+	o.opts.Logger.Info("the store is of this release's format from now on; older releases refuse it", "format", formatVersion, "was", was)
+	return nil
 }
 
 // verify checks the database against itself and the mark.

@@ -152,7 +152,7 @@ func TestOpenRefusesAndTouchesNothing(t *testing.T) {
 			fs := closedStore(t)
 			writeTestFile(t, fs, "data/FORMAT", string(newer.encode()))
 			return fs
-		}, ErrNewerFormat, "knows up to 2"},
+		}, ErrNewerFormat, "knows up to 3"},
 		"FORMAT damaged": {func(t *testing.T) *vfs.MemFS {
 			fs := closedStore(t)
 			flip(t, fs, "data/FORMAT", 20)
