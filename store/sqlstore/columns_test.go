@@ -1,8 +1,10 @@
 package sqlstore
 
 import (
-	"errors"
+	"bytes"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -67,13 +69,18 @@ func TestMigratorCompletesBuckets(t *testing.T) {
 	r.migrate()
 	s := r.replica()
 	r.older(s)
-	lacking, err := s.keeper().incompleteTables(t.Context(), s.catalog.copy.Load())
+	m, err := NewMigrator(t.Context(), r.dsn, r.opts)
 	r.must(err)
-	wantEqual(t, "lacking before", lacking, slices.Sorted(slices.Values(s.catalog.copy.Load().tables(s.opts.Region))))
+	defer m.Close()
+	status := func() []string {
+		status, err := m.Status(t.Context())
+		r.must(err)
+		wantEqual(t, "pending", status.Pending, []string{})
+		return status.Incomplete
+	}
+	wantEqual(t, "lacking before", status(), slices.Sorted(slices.Values(s.catalog.copy.Load().tables(s.opts.Region))))
 	r.migrate()
-	lacking, err = s.keeper().incompleteTables(t.Context(), s.catalog.copy.Load())
-	r.must(err)
-	wantEqual(t, "lacking after", lacking, []string{})
+	wantEqual(t, "lacking after", status(), []string{})
 }
 
 // During an upgrade replicas of the older release still write, and know only that a record is
@@ -108,18 +115,126 @@ func TestBucketMadeByAnOlderReplicaMeanwhile(t *testing.T) {
 	t.Cleanup(func() { r.must(s.Close()) })
 	<-observer.ahead // what Open has said
 	r.older(s)
-	key := store.Key{Namespace: store.DefaultNamespace, ID: "k"}
+	r.claimable(s, observer, defaultKey("k"))
+}
+
+// claimable claims a new key until the store has completed the buckets by itself.
+func (r *rig) claimable(s *Store, observer channelObserver, key store.Key) {
+	r.t.Helper()
 	late := time.After(time.Minute)
 	for {
-		_, err := s.Lookup(t.Context(), store.LookupRequest{Key: key})
-		if errors.Is(err, store.ErrKeyNotFound) {
-			return // it could look into all buckets
+		_, err := s.Claim(r.t.Context(), store.ClaimRequest{Key: key, AttemptID: "a"})
+		if err == nil {
+			return
 		}
-		wantError(t, "lookup", err, store.ErrUnavailable)
+		wantError(r.t, "claim", err, store.ErrUnavailable)
 		select {
 		case <-observer.ahead:
 		case <-late:
-			t.Fatal("the buckets are not completed: ", err)
+			r.t.Fatal("the buckets are not completed: ", err)
 		}
 	}
+}
+
+// readBuckets holds the lock that a pg_dump holds on the open buckets for as long as it runs, until
+// end is called.
+func (r *rig) readBuckets(s *Store) (end func()) {
+	r.t.Helper()
+	reader := dial(r.t, r.dsn)
+	tx, err := reader.Begin(r.t.Context())
+	r.must(err)
+	_, err = tx.Exec(r.t.Context(), "LOCK TABLE "+strings.Join(s.catalog.copy.Load().tables(s.opts.Region), ", ")+" IN ACCESS SHARE MODE")
+	r.must(err)
+	return func() { r.must(tx.Rollback(r.t.Context())) }
+}
+
+func defaultKey(id string) store.Key { return store.Key{Namespace: store.DefaultNamespace, ID: id} }
+
+var done = &store.Outcome{Body: []byte("done")}
+
+// While somebody reads the buckets of an older release, so that they cannot be completed, nothing is
+// granted in them, because not all that may become of it can be written. What was granted before is
+// renewed, completed and released, and what is recorded is told. An operator is told why.
+func TestBucketsThatCannotBeCompleted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.migrate()
+	old := r.replica()
+	r.complete(old, defaultKey("done"), "a")
+	fence := r.grant(old, store.ClaimRequest{Key: defaultKey("k"), AttemptID: "a"})
+	released := r.grant(old, store.ClaimRequest{Key: defaultKey("released"), AttemptID: "a"})
+	r.older(old)
+	end := r.readBuckets(old)
+
+	var log bytes.Buffer
+	r.opts.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	s, observer, _ := r.opened(r.dsn, time.Hour)
+	t.Cleanup(func() { r.must(s.Close()) })
+	<-observer.ahead // what Open has said
+	home := bucketAt(store.TierDay, r.now().UnixMicro()).table(s.opts.Region)
+	for what, said := range map[string]string{"log": log.String(), "health": errorText(s.Health(t.Context()))} {
+		if !strings.Contains(said, home) || !strings.Contains(said, "unsettled_since") {
+			t.Errorf("%s of Open does not name %s and its column:\n%s", what, home, said)
+		}
+	}
+
+	_, err := s.Claim(t.Context(), store.ClaimRequest{Key: defaultKey("new"), AttemptID: "a"})
+	wantError(t, "claim", err, store.ErrUnavailable)
+	_, err = s.Renew(t.Context(), store.RenewRequest{Key: defaultKey("k"), AttemptID: "a", Fence: fence})
+	r.must(err)
+	_, err = s.Complete(t.Context(), store.CompleteRequest{Key: defaultKey("k"), AttemptID: "a", Fence: fence, Outcome: done})
+	r.must(err)
+	_, err = s.Release(t.Context(), store.ReleaseRequest{Key: defaultKey("released"), AttemptID: "a", Fence: released, Effect: store.EffectNone})
+	r.must(err)
+	for _, id := range []string{"done", "k"} {
+		answer, err := s.Claim(t.Context(), store.ClaimRequest{Key: defaultKey(id), AttemptID: "b"})
+		r.must(err)
+		if answer.Completed == nil {
+			t.Errorf("claim of %q, which is completed: %+v", id, answer)
+		}
+	}
+
+	end()
+	r.claimable(s, observer, defaultKey("new"))
+}
+
+// In a bucket that has all columns everything goes on, whatever the older ones lack.
+func TestOlderBucketsThatCannotBeCompleted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.migrate()
+	s := r.replica()
+	r.older(s)
+	home := bucketAt(store.TierDay, r.now().UnixMicro())
+	end := r.readBuckets(s)
+	defer end()
+	for r.now().UnixMicro() < bucketAt(store.TierDay, began).end()+2*home.width() { // beyond those that were made ahead
+		r.advance(6 * time.Hour)
+		r.must(s.catalog.refresh(t.Context()))
+		_ = s.provide(t.Context()) // it cannot complete the older ones
+	}
+	wantEqual(t, "lacking now", slices.Contains(lacking(r, s), bucketAt(store.TierDay, r.now().UnixMicro()).table(s.opts.Region)), false)
+	wantEqual(t, "lacking before", slices.Contains(lacking(r, s), home.table(s.opts.Region)), true)
+
+	key := defaultKey("k")
+	granted := r.now()
+	r.giveUp(s, key, "a", r.grant(s, store.ClaimRequest{Key: key, AttemptID: "a"}))
+	next := r.takenOver(s, key, "b")
+	wantEqual(t, "since", next.UnsettledSince, granted.UTC())
+	_, err := s.Complete(t.Context(), store.CompleteRequest{Key: key, AttemptID: "b", Fence: next.Fence, Outcome: done})
+	r.must(err)
+}
+
+func lacking(r *rig, s *Store) []string {
+	r.t.Helper()
+	tables, err := incompleteTables(r.t.Context(), s.pool, s.catalog.copy.Load().tables(s.opts.Region))
+	r.must(err)
+	return tables
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }

@@ -107,6 +107,9 @@ var errNotDone = errors.New("nothing was done")
 // locked says that somebody held a row locked for too long.
 func locked(err error) bool { return hasCode(err, "55P03") }
 
+// incomplete says that a bucket has not got the columns of this release, see columns.go.
+func incomplete(err error) bool { return hasCode(err, "42703") }
+
 // damagedPage says that the database cannot read what it has stored: data_corrupted or
 // index_corrupted.
 func damagedPage(err error) bool { return hasCode(err, "XX001", "XX002") }

@@ -133,18 +133,23 @@ func (s *Store) Buckets(ctx context.Context) ([]store.Bucket, error) {
 }
 
 // Health says what an operator should look at although the database answers: operations fail
-// all the same, a bucket that claims will need next does not exist, the table of one is gone,
-// one cannot be dropped, or the clocks disagree.
+// all the same, a bucket that claims will need next does not exist, the table of one is gone
+// or lacks a column, one cannot be dropped, or the clocks disagree.
 func (s *Store) Health(ctx context.Context) error {
 	snap, err := s.catalog.current(ctx)
 	if err != nil {
 		return err
 	}
-	gone := s.checkTables(ctx, snap)
-	if errors.Is(gone, store.ErrUnavailable) {
-		gone = nil // not known
+	gone, incomplete := known(s.checkTables(ctx, snap)), known(s.keeper().incomplete(ctx, snap))
+	return errors.Join(s.troubles.health(time.Now(), s.commitHint()), gone, s.keeper().missing(snap), incomplete, s.kept.health(s.opts.Region), s.clock.suspect())
+}
+
+// known is what is known to be wrong: not that the database could not be asked.
+func known(err error) error {
+	if errors.Is(err, store.ErrUnavailable) {
+		return nil
 	}
-	return errors.Join(s.troubles.health(time.Now(), s.commitHint()), gone, s.keeper().missing(snap), s.kept.health(s.opts.Region), s.clock.suspect())
+	return err
 }
 
 // Maintain implements [store.Maintainer]. It makes the buckets that are missing, and retires

@@ -145,6 +145,8 @@ type SchemaStatus struct {
 	Version, Release int
 	// Pending are the names of the migrations that Up would make.
 	Pending []string
+	// Incomplete are the tables of the region's buckets to which Up would add columns.
+	Incomplete []string
 }
 
 // Migrator prepares a database. Make it with [NewMigrator].
@@ -155,7 +157,7 @@ type Migrator struct {
 }
 
 // NewMigrator connects to the database that dsn names. Of the options Region says which
-// region's buckets Up makes.
+// region's buckets Up makes, and Status looks at.
 func NewMigrator(ctx context.Context, dsn string, opts Options) (*Migrator, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
@@ -181,7 +183,28 @@ func (m *Migrator) Status(ctx context.Context) (SchemaStatus, error) {
 	for _, step := range migrations[min(version, len(migrations)):] {
 		status.Pending = append(status.Pending, step.name)
 	}
-	return status, nil
+	if version == 0 {
+		return status, nil
+	}
+	tables, err := m.buckets(ctx)
+	if err != nil {
+		return SchemaStatus{}, err
+	}
+	status.Incomplete, err = incompleteTables(ctx, m.pool, tables)
+	return status, err
+}
+
+// buckets are the tables of the region's open buckets.
+func (m *Migrator) buckets(ctx context.Context) ([]string, error) {
+	rows, err := m.pool.Query(ctx, "SELECT tier::int8, start_us FROM idem_buckets WHERE region = $1 AND state = $2::int8", m.opts.Region, bucketOpen)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (string, error) {
+		var tier, start int64
+		err := row.Scan(&tier, &start)
+		return bucketID{store.Tier(tier), start}.table(m.opts.Region), err
+	})
 }
 
 // Up makes the migrations that are pending, then namespace "default" and the first buckets of

@@ -86,8 +86,10 @@ func (s *Store) carryOut(ctx context.Context, t *task) error {
 				return s.gaveUp(ctx, t, err, unknown)
 			}
 		}
-		if locked(err) && t.decide != nil {
-			t.quick = nil // a transaction waits for the lock, without neighbours
+		if (locked(err) || incomplete(err)) && t.decide != nil {
+			// A transaction waits for the lock, without neighbours; and what is recorded is read where
+			// nothing can be granted.
+			t.quick = nil
 		}
 		last = err
 	}

@@ -101,13 +101,14 @@ const (
 )
 
 // claim grants keys that are nowhere, in the order of their digests. A row is granted only
-// between its valid_from and valid_until: in between the decision is the same at any time.
+// between its valid_from and valid_until: in between the decision is the same at any time. It names
+// unsettled_since so that nothing is granted in a bucket without that, see columns.go.
 func (t texts) claim(home bucketID, older []string, claims string) string {
 	return fmt.Sprintf(`INSERT INTO %s (digest, key, state, fence, attempt, attempt_number, fp_version, fp,
-  granted_at, lease_end, attempt_limit, expires_at, lapse_policy, retention)
+  granted_at, lease_end, attempt_limit, expires_at, lapse_policy, retention, unsettled_since)
 SELECT x.digest, x.key, 1, t.us, x.attempt, 1, x.fp_version, x.fp,
   t.us, t.us + x.lease, t.us + x.max_attempt,
-  CASE WHEN x.lapse_policy = 1 THEN t.us + x.lease + x.retention END, x.lapse_policy, x.retention
+  CASE WHEN x.lapse_policy = 1 THEN t.us + x.lease + x.retention END, x.lapse_policy, x.retention, NULL::int8
 FROM %s,
   %s
 WHERE %s
@@ -198,7 +199,8 @@ ON CONFLICT (digest) DO NOTHING`,
 const nowRow = -1
 
 // find reads the rows of keys from all buckets in one snapshot: bucket by bucket it would
-// miss a row that moves.
+// miss a row that moves. Of a bucket without unsettled_since (see columns.go) it reads NULL: the name
+// means none's column only where the table has none.
 func (t texts) find(buckets []bucketID, names []string) string {
 	first := make([]string, len(names))
 	for i, name := range names {
@@ -218,8 +220,9 @@ func (t texts) find(buckets []bucketID, names []string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "SELECT (%d)::int4, %s", nowRow, strings.Join(first, ", "))
 	for i, bucket := range buckets {
-		fmt.Fprintf(&b, "\nUNION ALL SELECT %d::int4, %s FROM %s AS r WHERE r.digest = ANY($1) AND r.state <> %d",
-			i, columns(names, "r"), bucket.table(t.region), stateMoved)
+		fmt.Fprintf(&b, `
+UNION ALL SELECT %d::int4, r.* FROM (SELECT NULL::int8 AS unsettled_since) AS none,
+  LATERAL (SELECT %s FROM %s WHERE digest = ANY($1) AND state <> %d) AS r`, i, columns(names, ""), bucket.table(t.region), stateMoved)
 	}
 	return b.String()
 }
@@ -239,7 +242,8 @@ func (t texts) bucket(b bucketID) *bucketTexts {
 	table := b.table(t.region)
 	return &bucketTexts{
 		complete: t.settle(table, "outcome bytea, outcome_digest bytea",
-			"state = 2, ended_at = t.us, expires_at = t.us + r.retention, unsettled = false, unsettled_since = NULL, outcome = x.outcome, outcome_digest = x.outcome_digest",
+			// unsettled_since stays: unsettled decides, and a bucket may lack it (see columns.go).
+			"state = 2, ended_at = t.us, expires_at = t.us + r.retention, unsettled = false, outcome = x.outcome, outcome_digest = x.outcome_digest",
 			unless("attempt-limit", "t.us <= r.attempt_limit"), "r.expires_at"),
 		renew: t.settle(table, "lease int8",
 			"lease_end = "+renewedEnd+", expires_at = CASE WHEN r.lapse_policy = 1 THEN "+renewedEnd+" + r.retention END",

@@ -90,7 +90,7 @@ func (s *Store) begin(ctx context.Context) error {
 		return err
 	}
 	if err := s.provide(ctx); err != nil {
-		s.opts.Logger.Error("buckets are missing; it will be tried again", "error", err)
+		s.opts.Logger.Error("buckets are missing or incomplete; it will be tried again", "error", err)
 	}
 	s.start()
 	return nil
