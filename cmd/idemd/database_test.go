@@ -245,10 +245,10 @@ func TestMigrate(t *testing.T) {
 		want    []string
 	}{
 		{"status", exitPending, []string{"older than this release", "schema        0", "pending       0001_begin", "pending       0002_members", "pending       0003_pages"}},
-		{"status -o json", exitPending, []string{`{"pending":["0001_begin","0002_members","0003_pages"],"release":3,"schema":0}` + "\n"}},
+		{"status -o json", exitPending, []string{`{"incomplete":[],"pending":["0001_begin","0002_members","0003_pages"],"release":3,"schema":0}` + "\n"}},
 		{"up", exitOK, []string{"migrated: 0001_begin, 0002_members, 0003_pages", "region    local"}},
 		{"status", exitOK, []string{"up to date"}},
-		{"status -o json", exitOK, []string{`{"pending":[],"release":3,"schema":3}` + "\n"}},
+		{"status -o json", exitOK, []string{`{"incomplete":[],"pending":[],"release":3,"schema":3}` + "\n"}},
 		{"up", exitOK, []string{"up to date: nothing was to be done"}},
 	} {
 		r := run(t, append([]string{"migrate"}, strings.Fields(step.command)...)...)
@@ -266,8 +266,28 @@ func TestMigrate(t *testing.T) {
 		}
 	}
 	run(t, "migrate", "up", "--region=eu").ok(t) // another region's tables, beside
+	bucket := olderBucket(t, dsn, "eu")
+	run(t, "migrate", "status").ok(t)
+	for output, want := range map[string]string{"text": "incomplete    " + bucket, "json": `"incomplete":["` + bucket + `"]`} {
+		if r := run(t, "migrate", "status", "--region=eu", "-o", output); r.code != exitPending || !strings.Contains(r.stdout, want) || strings.HasPrefix(r.stdout, "up to date\n") {
+			t.Errorf("migrate status with a bucket of an older release: exit code %d\n%s", r.code, r.stdout)
+		}
+	}
+	run(t, "migrate", "up", "--region=eu").ok(t)
+	run(t, "migrate", "status", "--region=eu").ok(t)
 	s := serveOn(t, "--region=eu")
 	s.run(t, "claim", "--id=a").ok(t)
+}
+
+// olderBucket takes from one of a region's buckets what an older release does not give it.
+func olderBucket(t *testing.T, dsn, region string) (table string) {
+	t.Helper()
+	conn := pgtest.Dial(t, dsn)
+	if err := conn.QueryRow(t.Context(), "SELECT min(relname) FROM pg_class WHERE relkind = 'r' AND relname ~ $1", "^idem_"+region+"_day_").Scan(&table); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, dsn, "ALTER TABLE "+table+" DROP COLUMN unsettled_since")
+	return table
 }
 
 func TestMigratePrint(t *testing.T) {

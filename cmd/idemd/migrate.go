@@ -31,7 +31,7 @@ func (c *migrateStatusCmd) Run(s *session) error {
 		if err := c.print(s, status); err != nil {
 			return err
 		}
-		if status.Version < status.Release {
+		if status.Version < status.Release || len(status.Incomplete) > 0 {
 			return exitError{errShown, exitPending}
 		}
 		return nil
@@ -42,6 +42,7 @@ func (c *migrateStatusCmd) print(s *session, status sqlstore.SchemaStatus) error
 	if c.Output == "json" {
 		err := json.NewEncoder(s.stdout).Encode(map[string]any{
 			"schema": status.Version, "release": status.Release, "pending": append([]string{}, status.Pending...),
+			"incomplete": append([]string{}, status.Incomplete...),
 		})
 		if err != nil {
 			return unwritten(err)
@@ -56,6 +57,9 @@ func (c *migrateStatusCmd) print(s *session, status sqlstore.SchemaStatus) error
 	for _, name := range status.Pending {
 		p.field("pending", name)
 	}
+	for _, table := range status.Incomplete {
+		p.field("incomplete", table)
+	}
 	return p.print(s.stdout)
 }
 
@@ -66,6 +70,8 @@ func schemaText(status sqlstore.SchemaStatus) string {
 		return "older than this release: run idemd migrate up before this release serves"
 	case status.Version > status.Release:
 		return "newer than this release"
+	case len(status.Incomplete) > 0:
+		return "up to date, but buckets lack columns of this release: run idemd migrate up before this release serves"
 	default:
 		return "up to date"
 	}
