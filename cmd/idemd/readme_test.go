@@ -101,7 +101,7 @@ func startShell(t *testing.T) *shell {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what it put into the background ends with it
 	cmd.Dir = dir
 	addr, admin := freeAddr(t), freeAddr(t)
-	cmd.Env = append(os.Environ(), "IDEMD_GRPC_ADDR="+addr, "IDEMD_ADDR="+addr, "IDEMD_ADMIN_ADDR="+admin)
+	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir(), "IDEMD_GRPC_ADDR="+addr, "IDEMD_ADDR="+addr, "IDEMD_ADMIN_ADDR="+admin)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
