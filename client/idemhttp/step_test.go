@@ -59,8 +59,13 @@ func TestStepRefused(t *testing.T) {
 					t.Error(err)
 				}
 				response, err := caller.Do(step)
-				if err != nil || response.Header.Get(idemhttp.HeaderRefused) != "KEY_EXPIRED" {
-					t.Error(response, err)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer response.Body.Close()
+				if got := response.Header.Get(idemhttp.HeaderRefused); got != "KEY_EXPIRED" {
+					t.Errorf("the step is refused with %q", got)
 				}
 				w.WriteHeader(status)
 			})
