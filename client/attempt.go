@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -38,11 +37,10 @@ type Attempt struct {
 	outer    *Attempt  // in which this one is taken; nil if it is in none
 	observed bool
 	steps    steps
-
-	stepRefused atomic.Bool
 }
 
-// steps are the keys that an attempt was asked for.
+// steps are the keys that an attempt was asked for, and whether idemd further on has refused what was
+// asked for under them the last time.
 type steps struct {
 	mu   sync.Mutex
 	keys map[string]bool
@@ -54,14 +52,36 @@ func (s *steps) add(key string) string {
 	if s.keys == nil {
 		s.keys = map[string]bool{}
 	}
-	s.keys[key] = true
+	if _, have := s.keys[key]; !have {
+		s.keys[key] = false
+	}
 	return key
 }
 
 func (s *steps) have(key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.keys[key]
+	_, have := s.keys[key]
+	return have
+}
+
+func (s *steps) answered(key string, refused bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, have := s.keys[key]; have {
+		s.keys[key] = refused
+	}
+}
+
+func (s *steps) refused() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, refused := range s.keys {
+		if refused {
+			return true
+		}
+	}
+	return false
 }
 
 // Deadline is until when the right to act is certain, by this process's own clock. While
@@ -93,11 +113,19 @@ func (a *Attempt) StepTime() time.Time {
 	}
 }
 
-// StepRefused says that idemd further on has refused a step of this intent, so that nobody knows whether
-// it was taken. Then no failure is a final answer, whatever it says: a handler may take KEY_EXPIRED for a
-// "declined". A success is. [UnaryClientInterceptor], Transport of package idemhttp and [Do] say it
-// of steps that they are asked for; say it of others.
-func (a *Attempt) StepRefused() { a.stepRefused.Store(true) }
+// StepAnswered says how a step ended that was asked for under a key of [Attempt.DownstreamKey]: refused, if
+// idemd further on did not say what came of it, so that nobody knows whether it was taken. As long as one is, no
+// failure of this attempt is a final answer, whatever it says: a handler may take KEY_EXPIRED for a
+// "declined". A success is, and so is what [NoEffect] marks. [UnaryClientInterceptor], Transport of package
+// idemhttp and [Do] say it of the steps that they are asked for; say it of others. Other keys are ignored.
+func (a *Attempt) StepAnswered(key string, refused bool) {
+	for ; a != nil; a = a.outer {
+		a.steps.answered(key, refused)
+	}
+}
+
+// StepRefused reports whether a step was refused; see [Attempt.StepAnswered].
+func (a *Attempt) StepRefused() bool { return a.steps.refused() }
 
 // StepKey gives one gRPC call that guarded code makes, in a handler or in the function of [Do],
 // the key for that step of its intent: [Attempt.DownstreamKey], whichever attempt makes the
@@ -119,13 +147,13 @@ func StepKey(ctx context.Context, step string) grpc.CallOption {
 	if !ok {
 		return grpc.EmptyCallOption{}
 	}
-	return keyOption{id: keys.Downstream(a.Key, step), of: a}
+	return Key(a.DownstreamKey(step))
 }
 
 // stepOf is the attempt that a key is a step of, among those that ctx is in; nil if it is of none.
-func stepOf(ctx context.Context, key store.Key) *Attempt {
+func stepOf(ctx context.Context, key string) *Attempt {
 	a, _ := AttemptFrom(ctx)
-	for a != nil && !a.steps.have(key.ID) {
+	for a != nil && !a.steps.have(key) {
 		a = a.outer
 	}
 	return a

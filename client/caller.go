@@ -5,13 +5,13 @@ import (
 	"crypto/rand"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 
 	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/storepb"
@@ -46,7 +46,6 @@ func Key(id string) grpc.CallOption { return keyOption{id: id} }
 type keyOption struct {
 	grpc.EmptyCallOption
 	id string
-	of *Attempt // whose step it is; nil if it is none
 }
 
 // UnaryClientInterceptor gives each call of a guarded method one key, and sends the call
@@ -69,8 +68,8 @@ type keyOption struct {
 // it away from them before going back to [Observe]. What a proxy answers in the server's
 // place, or an interceptor outside the guard, is not sent again either.
 //
-// If idemd refuses a call, [errors.Is] finds the sentinel of package store in its error, such as
-// [store.ErrKeyExpired]. Look at that before the code, which may be that of an answer of the method's.
+// If idemd refuses a call, [Refusal] of its error says why, such as [store.ErrKeyExpired]. Look at that before
+// the code, which may be that of an answer of the method's.
 func UnaryClientInterceptor(opts ...CallerOption) grpc.UnaryClientInterceptor {
 	return newCaller(opts...).call
 }
@@ -96,45 +95,57 @@ func (c *caller) call(ctx context.Context, name string, req, reply any, cc *grpc
 	given, opts := takeKey(opts)
 	if given != nil {
 		md, _ := metadata.FromOutgoingContext(ctx) // a copy
-		if given.of != nil {
-			md = withIntentTime(ctx, md, given.of.StepTime())
-		}
 		ctx = withKey(ctx, md, given.id)
 	} else if m.guarded {
 		ctx = keyed(ctx, m, req)
 	}
+	ctx, answered := asStep(ctx)
+	var trailer metadata.MD
 	if !m.guarded {
-		return given.refused(invoker(ctx, name, req, reply, cc, opts...))
-	}
-	return given.refused(c.retries.Do(ctx, func() (again bool, err error) { return c.try(ctx, name, req, reply, cc, invoker, opts) }))
-}
-
-// refused makes an error of a call one for which errors.Is finds what idemd refused it with.
-func (o *keyOption) refused(err error) error {
-	if err == nil || !madeByIdemd(statusOf(err)) {
+		err := invoker(ctx, name, req, reply, cc, append(slices.Clip(opts), grpc.Trailer(&trailer))...)
+		answered(err, trailer)
 		return err
 	}
-	if o != nil && o.of != nil {
-		o.of.StepRefused()
-	}
-	return &refusedCall{err: err, refusal: storepb.FromStatus(err)}
+	err := c.retries.Do(ctx, func() (again bool, err error) {
+		again, trailer, err = c.try(ctx, name, req, reply, cc, invoker, opts)
+		return again, err
+	})
+	answered(err, trailer)
+	return err
 }
 
-// refusedCall is the error of a call that idemd refused further on.
-type refusedCall struct{ err, refusal error }
+// asStep gives a call that is a step of an attempt that ctx is in the step's intent time. It returns what
+// is to be called with how the call ended.
+func asStep(ctx context.Context) (context.Context, func(err error, trailer metadata.MD)) {
+	md, _ := metadata.FromOutgoingContext(ctx) // a copy
+	id := strings.Join(md.Get(MetadataKey), "")
+	a := stepOf(ctx, id)
+	if a == nil {
+		return ctx, func(error, metadata.MD) {}
+	}
+	ctx = metadata.NewOutgoingContext(ctx, withIntentTime(ctx, md, a.StepTime()))
+	return ctx, func(err error, trailer metadata.MD) {
+		a.StepAnswered(id, err != nil && (madeByIdemd(statusOf(err)) || slices.Contains(trailer.Get(MetadataUnknown), "true")))
+	}
+}
 
-func (e *refusedCall) Error() string              { return e.err.Error() }
-func (e *refusedCall) Unwrap() error              { return e.refusal }
-func (e *refusedCall) GRPCStatus() *status.Status { return statusOf(e.err) }
+// Refusal is what idemd further on has refused a call with, as an error of package store, such as
+// [store.ErrKeyExpired]; nil if err is none of idemd's, but an answer of the method.
+func Refusal(err error) error {
+	if err == nil || !madeByIdemd(statusOf(err)) {
+		return nil
+	}
+	return storepb.FromStatus(err)
+}
 
 // try sends the call once.
-func (c *caller) try(ctx context.Context, name string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts []grpc.CallOption) (again bool, err error) {
+func (c *caller) try(ctx context.Context, name string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts []grpc.CallOption) (again bool, trailer metadata.MD, err error) {
 	if c.tryTimeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.tryTimeout)
 		defer cancel()
 	}
-	var header, trailer metadata.MD
+	var header metadata.MD
 	err = invoker(ctx, name, req, reply, cc, append(slices.Clip(opts), grpc.Header(&header), grpc.Trailer(&trailer))...)
 	of := served{method: name}
 	if cc != nil {
@@ -142,7 +153,7 @@ func (c *caller) try(ctx context.Context, name string, req, reply any, cc *grpc.
 	}
 	answered := err == nil || len(header) > 0 || len(trailer) > 0
 	enforced := c.isEnforced(of, answered, trailer)
-	return err != nil && enforced && c.worthCallingAgain(err), err
+	return err != nil && enforced && c.worthCallingAgain(err), trailer, err
 }
 
 // served is a method where it is served.

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -64,7 +65,7 @@ func Do[T any](ctx context.Context, s store.Store, key store.Key, request any, f
 		return Result[T]{}, err
 	}
 	o.claim.Key = key
-	step := stepOf(ctx, key)
+	step := stepOf(ctx, key.ID)
 	if step != nil && o.claim.IntentTime.IsZero() {
 		o.claim.IntentTime = step.StepTime()
 	}
@@ -75,20 +76,23 @@ func Do[T any](ctx context.Context, s store.Store, key store.Key, request any, f
 	if err != nil {
 		return Result[T]{}, err
 	}
+	final := false // whether what came of it is known
+	if step != nil {
+		defer func() { step.StepAnswered(key.ID, !final) }()
+	}
 	x := &execution{store: s, request: o.claim, notify: o.notify, patience: claimTimeout, quiet: &quiet{}}
 	acting, replay, err := x.claim(ctx)
 	switch {
 	case err != nil:
-		if step != nil {
-			step.StepRefused()
-		}
 		return Result[T]{}, err
 	case replay != nil:
 		value, err := decode[T](replay.Outcome)
+		final = !errors.As(err, new(*store.Error)) // a stored failure is final
 		return Result[T]{Value: value, Replayed: true, Age: replay.Age, Recorded: true, RecordedFirst: isRecordedFirst(replay.Outcome)}, err
 	}
 	w := &work[T]{attempt: x.attempt, found: found, keys: o.keys, fn: fn}
 	recorded, err := w.carryOut(ctx, acting, x, first)
+	final = err == nil && !w.end.isUnknown()
 	if err == nil {
 		err = unmarked(w.err)
 	}
@@ -107,12 +111,13 @@ type work[T any] struct {
 
 	value T
 	err   error
+	end   ending // what that means
 }
 
 // carryOut acts and records, or the other way round if there is an outcome to record first.
 func (w *work[T]) carryOut(ctx, acting context.Context, x *execution, first *store.Outcome) (recorded bool, err error) {
 	if first == nil {
-		return x.act(acting, w.do)
+		return x.act(acting, func(ctx context.Context) ending { w.end = w.do(ctx); return w.end })
 	}
 	err = x.recordThenAct(ctx, acting, first, func(ctx context.Context) { w.value, w.err = w.fn(ctx, w.attempt) })
 	return err == nil, err
@@ -131,7 +136,7 @@ func (w *work[T]) do(ctx context.Context) ending {
 	}
 	w.value, w.err = w.fn(ctx, w.attempt)
 	if w.err != nil {
-		return failed(w.err, nil, inDoubt)
+		return w.attempt.failed(w.err, nil, inDoubt)
 	}
 	return ending{outcome: encode(w.value)}
 }

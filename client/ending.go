@@ -102,10 +102,18 @@ var errNotReturned = errors.New("whoever acted panicked, or ended its goroutine"
 
 // inDoubt is what the end of an attempt means of which idemd further on has refused a step: no failure is final.
 func (a *Attempt) inDoubt(end ending) ending {
-	if a.stepRefused.Load() && end.outcome != nil && len(end.outcome.Status) > 0 {
+	if end.outcome != nil && len(end.outcome.Status) > 0 && a.StepRefused() {
 		return unknown(errStepRefused)
 	}
 	return end
+}
+
+// failed is [failed] of an error of this attempt.
+func (a *Attempt) failed(err error, noEffectCodes []codes.Code, inDoubt bool) ending {
+	if a != nil && a.StepRefused() {
+		noEffectCodes, inDoubt = nil, true
+	}
+	return failed(err, noEffectCodes, inDoubt)
 }
 
 var errStepRefused = errors.New("a step was refused by idemd further on, so whether it was taken is not known, and the failure that followed is not final")

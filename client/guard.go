@@ -213,8 +213,9 @@ func isSetUp(claim store.ClaimRequest, err error) bool {
 // run runs the handler under the grant.
 func (c *guarded) run(ctx, acting context.Context, x *execution) (any, error) {
 	sent := captureMetadata(ctx, acting, c.guard.options.replay, x.detached)
+	var end ending
 	recorded, err := x.act(sent.context, func(ctx context.Context) ending {
-		end := c.handle(ctx, x.attempt)
+		end = c.handle(ctx, x.attempt)
 		sent.addTo(end.outcome)
 		return end
 	})
@@ -223,6 +224,9 @@ func (c *guarded) run(ctx, acting context.Context, x *execution) (any, error) {
 	}
 	if !recorded {
 		mark(ctx, MetadataNotRecorded)
+	}
+	if c.err != nil && end.isUnknown() {
+		mark(ctx, MetadataUnknown)
 	}
 	return c.response, c.err
 }
@@ -251,7 +255,8 @@ func (c *guarded) call(ctx context.Context, inDoubt bool) (any, ending) {
 	response, err := c.handler(ctx, c.request)
 	if err != nil {
 		c.err = unmarked(err)
-		return response, failed(err, c.method.policy.NoEffect, inDoubt)
+		a, _ := AttemptFrom(ctx)
+		return response, a.failed(err, c.method.policy.NoEffect, inDoubt)
 	}
 	return response, c.succeeded(response)
 }

@@ -29,6 +29,9 @@ const (
 	// MetadataNotRecorded is a response trailer: "true" if the response is not stored yet,
 	// so that a repeat may be told to wait.
 	MetadataNotRecorded = "idempotency-not-recorded"
+	// MetadataUnknown is a response trailer: "true" with an error that is no final answer, as nobody
+	// knows what the call did. See [Attempt.StepAnswered].
+	MetadataUnknown = "idempotency-unknown"
 	// MetadataGuarded is a response trailer: "true" if the call was guarded, so that sending
 	// it again under its key does not act again. An error may carry it as well. A call that
 	// is only observed, that failed open or that ran without a key does not.

@@ -242,7 +242,7 @@ func TestNoStepTime(t *testing.T) {
 	}, client.Observe())
 }
 
-// A step that idemd has refused further on may have been taken: the refusal is found by errors.Is, and a failure
+// A step that idemd has refused further on may have been taken: the refusal can be told, and a failure
 // that a handler makes of it, as of a declined card, is no final answer. What it found out otherwise is.
 func TestStepRefused(t *testing.T) {
 	refusal := storepb.ToStatus(store.Refuse(store.ErrKeyExpired, "it is too old")).Err()
@@ -267,7 +267,14 @@ func TestStepRefused(t *testing.T) {
 		} {
 			s := newStore(t)
 			_, _ = client.Do(t.Context(), s, orderKey, nil, func(ctx context.Context, a *client.Attempt) (string, error) {
-				if err := take(ctx, s, a); !errors.Is(err, store.ErrKeyExpired) || name == "call" && status.Code(err) != codes.FailedPrecondition {
+				err := take(ctx, s, a)
+				if name == "call" { // whose error is no answer about the key of whoever makes it
+					if errors.Is(err, store.ErrKeyExpired) || status.Code(err) != codes.FailedPrecondition {
+						t.Errorf("the call's error is %v", err)
+					}
+					err = client.Refusal(err)
+				}
+				if !errors.Is(err, store.ErrKeyExpired) {
 					t.Errorf("%s: the step is refused with %v", name, err)
 				}
 				return "", test.answer

@@ -135,7 +135,11 @@ func (h *handler) act(held *response, r *http.Request, attempt *client.Attempt) 
 		return client.Ending{Effect: store.EffectNone}
 	}
 	held.finish()
-	return h.policy.ending(held, attempt.Unsettled && !said.nothingFound.Load())
+	end := h.policy.ending(held, attempt.Unsettled && !said.nothingFound.Load(), attempt.StepRefused())
+	if held.status >= 400 && end.Outcome == nil && end.Effect != store.EffectNone && !held.passing {
+		held.header.Set(HeaderUnknown, "true")
+	}
+	return end
 }
 
 // apart is a request that the handler gets without a grant of this guard. If it was made in the process,
@@ -176,7 +180,7 @@ func NoEffect(r *http.Request) {
 // an earlier attempt did, by its own reference, and knows that it did nothing. What the response says
 // is about this attempt then, and a 4xx is stored as one of a first attempt is; without it, it stays
 // unknown. It may be called at any time until the handler returns, and does nothing elsewhere. It is no word on a
-// step that was refused meanwhile; see [client.Attempt.StepRefused].
+// step that was refused meanwhile; see [client.Attempt.StepAnswered].
 func NothingFound(r *http.Request) {
 	if said, ok := r.Context().Value(sayingsKey{}).(*sayings); ok {
 		said.nothingFound.Store(true)

@@ -11,7 +11,6 @@ import (
 	"github.com/dunglas/httpsfv"
 
 	"github.com/idemd/idemd/client"
-	"github.com/idemd/idemd/client/key"
 	"github.com/idemd/idemd/store"
 )
 
@@ -27,6 +26,9 @@ const (
 	// HeaderNotRecorded is "true" in a response that is not stored yet, so that a repeat may
 	// be told to wait.
 	HeaderNotRecorded = "Idempotency-Not-Recorded"
+	// HeaderUnknown is "true" in a response of 400 and above that is no final answer, as nobody knows
+	// what the request did.
+	HeaderUnknown = "Idempotency-Unknown"
 	// HeaderRefused is the reason of a refusal, such as KEY_IN_PROGRESS.
 	HeaderRefused = "Idempotency-Refused"
 )
@@ -55,7 +57,7 @@ func SetStepKey(r *http.Request, step string) error {
 	if made := a.StepTime(); !made.IsZero() {
 		r.Header.Set(HeaderIntentTime, made.UTC().Format(time.RFC3339Nano))
 	}
-	return SetKey(r, key.Downstream(a.Key, step))
+	return SetKey(r, a.DownstreamKey(step))
 }
 
 type contextKey struct{}

@@ -81,3 +81,42 @@ type refusing struct{}
 func (*refusing) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusGone, Header: http.Header{idemhttp.HeaderRefused: {"KEY_EXPIRED"}}, Body: http.NoBody, Request: r}, nil
 }
+
+// A refusal of what is no step of the intent says nothing of it.
+func TestRefusedOtherwise(t *testing.T) {
+	caller := &http.Client{Transport: &idemhttp.Transport{Base: &refusing{}}}
+	guarded(t, idemhttp.Policy{}, func(r *rig) {
+		r.does(func(w http.ResponseWriter, req *http.Request) {
+			response, err := caller.Do(newPost(t, req.Context(), nil)) // a key is drawn
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer response.Body.Close()
+			w.WriteHeader(http.StatusPaymentRequired)
+		})
+		r.ok(r.once(), http.StatusPaymentRequired, "", false)
+		r.ok(r.once(), http.StatusPaymentRequired, "", true)
+	})
+}
+
+// Nor does a status that a policy lists say anything of a step that was refused; and the response says that
+// it is not final.
+func TestStepRefusedBeforeANoEffectStatus(t *testing.T) {
+	guarded(t, idemhttp.Policy{NoEffect: []int{503}}, func(r *rig) {
+		refused, unsettled := true, false
+		r.does(func(w http.ResponseWriter, req *http.Request) {
+			a, _ := client.AttemptFrom(req.Context())
+			a.StepAnswered(a.DownstreamKey("charge"), refused)
+			refused, unsettled = false, a.Unsettled
+			w.WriteHeader(http.StatusServiceUnavailable)
+		})
+		if first := r.once(); first.Header().Get(idemhttp.HeaderUnknown) != "true" {
+			t.Errorf("the first is answered %v", first.Header())
+		}
+		second := r.once()
+		if second.Header().Get(idemhttp.HeaderUnknown) != "" || !unsettled {
+			t.Errorf("the second is told %v, and answered %v", unsettled, second.Header())
+		}
+	})
+}

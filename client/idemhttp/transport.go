@@ -66,8 +66,9 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if s.response == nil {
 		return nil, err
 	}
-	if a, ok := client.AttemptFrom(r.Context()); ok && s.response.Header.Get(HeaderRefused) != "" {
-		a.StepRefused()
+	if a, ok := client.AttemptFrom(r.Context()); ok {
+		id, _ := keyIn(keyed.Header)
+		a.StepAnswered(id, s.response.Header.Get(HeaderRefused) != "" || s.response.Header.Get(HeaderUnknown) == "true")
 	}
 	return s.response, nil
 }
