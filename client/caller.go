@@ -117,11 +117,15 @@ func (c *caller) call(ctx context.Context, name string, req, reply any, cc *grpc
 // asStep gives a call that is a step of an attempt that ctx is in the step's intent time. It returns what
 // is to be called with how the call ended.
 func asStep(ctx context.Context) (context.Context, func(err error, trailer metadata.MD)) {
+	none := func(error, metadata.MD) {}
+	if _, ok := AttemptFrom(ctx); !ok {
+		return ctx, none
+	}
 	md, _ := metadata.FromOutgoingContext(ctx) // a copy
 	id := strings.Join(md.Get(MetadataKey), "")
 	a := stepOf(ctx, id)
 	if a == nil {
-		return ctx, func(error, metadata.MD) {}
+		return ctx, none
 	}
 	ctx = metadata.NewOutgoingContext(ctx, withIntentTime(ctx, md, a.StepTime()))
 	return ctx, func(err error, trailer metadata.MD) {
@@ -221,14 +225,13 @@ func keyed(ctx context.Context, m *method, req any) context.Context {
 	}
 }
 
-// withIntentTime adds a step's intent time to a call's metadata, unless that has one of its own. One that was
-// copied from the incoming call is that of another intent.
+// withIntentTime adds a step's intent time to md, the caller's own metadata of a call, unless that has one. One that
+// was copied from the incoming call is that of another intent.
 func withIntentTime(ctx context.Context, md metadata.MD, made time.Time) metadata.MD {
 	own := md.Get(MetadataIntentTime)
 	if made.IsZero() || len(own) > 0 && !slices.Equal(own, metadata.ValueFromIncomingContext(ctx, MetadataIntentTime)) {
 		return md
 	}
-	md = md.Copy()
 	md.Set(MetadataIntentTime, made.UTC().Format(time.RFC3339Nano))
 	return md
 }

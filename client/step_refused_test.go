@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/idemd/idemd/client"
 	testv1 "github.com/idemd/idemd/proto/idemd/test/v1"
@@ -213,4 +214,23 @@ func TestStepRefusedAfterItsClaim(t *testing.T) {
 			t.Errorf("%d charge(s) sent, step: %v; the intent is final: %v", charges, got, out)
 		}
 	})
+}
+
+// A guard of any protocol records no failure after a step that was refused.
+func TestStepRefusedInAGate(t *testing.T) {
+	for _, refused := range []bool{true, false} {
+		s := newStore(t)
+		failure, err := proto.Marshal(status.New(codes.FailedPrecondition, "declined").Proto())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = client.NewGate(s, nil, false).Pass(t.Context(), client.Entry{Claim: store.ClaimRequest{Key: orderKey}}, func(ctx context.Context) client.Ending {
+			a, _ := client.AttemptFrom(ctx)
+			a.StepAnswered(a.DownstreamKey("charge"), refused)
+			return client.Ending{Outcome: &store.Outcome{Status: failure}}
+		})
+		if got := s.inspect(t, orderKey).Record.State; err != nil || (got == store.StateCompleted) == refused {
+			t.Errorf("refused %v: %v, the record is %v", refused, err, got)
+		}
+	}
 }
