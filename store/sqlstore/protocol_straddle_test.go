@@ -395,11 +395,15 @@ func (g *stage) refusedWhile(s *Store, key store.Key) {
 func TestProtocolSealOfWaitingCommit(t *testing.T) {
 	t.Parallel()
 	server := pgtest.New(t, pgtest.Durable)
-	g := newStageOn(t, with(server.NewDatabase(t), "synchronous_commit", "local"), Timing{MaxStatement: time.Second, MaxOffset: 500 * time.Millisecond}, 1)
+	g := newStageOn(t, with(server.NewDatabase(t), "synchronous_commit", "local"), unhurried, 1) // the client must not give up the commit
 	other := g.open()
 	other.catalogReady(g)
 	execute(t, g.conn, "ALTER SYSTEM SET synchronous_standby_names = 'missing'")
 	execute(t, g.conn, "SELECT pg_reload_conf()")
+	t.Cleanup(func() { // or a commit of the end of a test that failed waits too
+		_, _ = g.conn.Exec(context.Background(), "ALTER SYSTEM RESET synchronous_standby_names")
+		_, _ = g.conn.Exec(context.Background(), "SELECT pg_reload_conf()")
+	})
 	g.eventually("the setting is in force", func() bool {
 		var names string
 		err := g.conn.QueryRow(t.Context(), "SHOW synchronous_standby_names").Scan(&names)
