@@ -1,12 +1,10 @@
 package client_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -14,6 +12,7 @@ import (
 	"time"
 
 	"github.com/idemd/idemd/client"
+	"github.com/idemd/idemd/client/internal/killtest"
 	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/pebblestore"
 )
@@ -53,7 +52,7 @@ func TestKilledAtEachStep(t *testing.T) {
 	} {
 		name, dir := test.way+", killed when "+test.step, t.TempDir()
 		all.Go(func() { // all at once: they wait for leases to end
-			if err := killAt(t.Context(), dir, test.way, test.step); err != nil {
+			if err := killtest.At(t.Context(), "TestActorProcess", actorVariable+"="+dir+"|"+test.way+"|"+test.step, test.step); err != nil {
 				t.Errorf("%s: %v", name, err)
 				return
 			}
@@ -79,27 +78,6 @@ func carryOutAfter(ctx context.Context, dir, way string) (effects int, err error
 }
 
 const actorVariable = "IDEMD_TEST_ACTOR" // "DIR|WAY|STEP"
-
-// killAt starts this test binary as a process that carries the intent out, and kills it as
-// kill -9 does when it says that it has come to the step.
-func killAt(ctx context.Context, dir, way, step string) error {
-	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestActorProcess$")
-	cmd.Env = append(os.Environ(), actorVariable+"="+dir+"|"+way+"|"+step)
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	line, _ := bufio.NewReader(stdout).ReadString('\n') // what it said last if it ended
-	_ = cmd.Process.Kill()
-	_ = cmd.Wait()
-	if line != "at "+step+"\n" {
-		return fmt.Errorf("the process said %q, and did not come to %s", line, step)
-	}
-	return nil
-}
 
 // TestActorProcess is the process that is killed. Run with the other tests it is not one.
 func TestActorProcess(t *testing.T) {

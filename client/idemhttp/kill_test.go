@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -18,7 +17,7 @@ import (
 
 	"github.com/idemd/idemd/client"
 	"github.com/idemd/idemd/client/idemhttp"
-	"github.com/idemd/idemd/server"
+	"github.com/idemd/idemd/client/internal/idemdtest"
 	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/storetest"
 )
@@ -49,7 +48,7 @@ const (
 // TestKilled kills the serving process, as kill -9 does, at every step between a grant and an
 // answer, and sends the request again to another process.
 func TestKilled(t *testing.T) {
-	idemd := startServer(t)
+	idemd := idemdtest.Serve(t, storetest.NewMemory(store.SystemClock{}))
 	ledger := ledger(t.TempDir() + "/ledger")
 	var repeats sync.WaitGroup
 	defer repeats.Wait()
@@ -133,27 +132,6 @@ func (l ledger) entries(t *testing.T, key string) []string {
 		t.Error(err)
 	}
 	return entries
-}
-
-// startServer serves a store in memory, and returns its address.
-func startServer(t *testing.T) string {
-	t.Helper()
-	s, err := server.New(server.Config{Backend: storetest.NewMemory(store.SystemClock{}), Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(lis) }()
-	t.Cleanup(func() {
-		if err := errors.Join(s.Shutdown(context.Background()), <-served); err != nil {
-			t.Error(err)
-		}
-	})
-	return lis.Addr().String()
 }
 
 // A child is a serving process.

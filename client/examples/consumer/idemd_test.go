@@ -9,7 +9,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/idemd/idemd/client"
-	"github.com/idemd/idemd/client/examples/internal/idemdtest"
+	"github.com/idemd/idemd/client/internal/idemdtest"
 	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/pebblestore"
 )

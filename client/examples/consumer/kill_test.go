@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -15,7 +13,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/idemd/idemd/client"
-	"github.com/idemd/idemd/client/examples/internal/natstest"
+	"github.com/idemd/idemd/client/internal/killtest"
+	"github.com/idemd/idemd/client/internal/natstest"
 	"github.com/idemd/idemd/client/key"
 	"github.com/idemd/idemd/store"
 )
@@ -46,7 +45,7 @@ func TestKilledAtEachStep(t *testing.T) {
 			if err := s.publish(t.Context()); err != nil {
 				t.Error(err)
 			}
-			if err := killAt(t.Context(), url, idemd, s.dir, step); err != nil {
+			if err := killtest.At(t.Context(), "TestWorkerProcess", workerVariable+"="+strings.Join([]string{url, idemd, s.dir, step}, "|"), step); err != nil {
 				t.Errorf("%s: %v", step, err)
 				return
 			}
@@ -157,26 +156,6 @@ func (s *site) check(t *testing.T, step string, asks int) {
 }
 
 const workerVariable = "IDEMD_TEST_WORKER" // "NATS|IDEMD|DIR|STEP"
-
-// killAt starts this test binary as a worker, and kills it when it says that it is at the step.
-func killAt(ctx context.Context, url, idemd, dir, step string) error {
-	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestWorkerProcess$")
-	cmd.Env = append(os.Environ(), workerVariable+"="+strings.Join([]string{url, idemd, dir, step}, "|"))
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	line, _ := bufio.NewReader(stdout).ReadString('\n') // what it said last if it ended
-	_ = cmd.Process.Kill()
-	_ = cmd.Wait()
-	if line != "at "+step+"\n" {
-		return fmt.Errorf("the process said %q", line)
-	}
-	return nil
-}
 
 // TestWorkerProcess is the process that is killed. Run with the other tests it is not one.
 func TestWorkerProcess(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/idemd/idemd/client"
-	"github.com/idemd/idemd/client/examples/internal/natstest"
+	"github.com/idemd/idemd/client/internal/natstest"
 )
 
 func testQueue(t *testing.T, url, name string) *queue {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/idemd/idemd/client/examples/internal/natstest"
+	"github.com/idemd/idemd/client/internal/natstest"
 )
 
 // TestWorkers has two workers carry out events that were all published twice, and one that

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/idemd/idemd/client/examples/internal/idemdtest"
+	"github.com/idemd/idemd/client/internal/idemdtest"
 	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/storetest"
 )

@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
-	"github.com/idemd/idemd/client/examples/internal/natstest"
+	"github.com/idemd/idemd/client/internal/natstest"
 	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/sqlstore/pgtest"
 	"github.com/idemd/idemd/store/storetest"

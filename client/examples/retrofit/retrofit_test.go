@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/idemd/idemd/client"
-	"github.com/idemd/idemd/client/examples/internal/idemdtest"
+	"github.com/idemd/idemd/client/internal/idemdtest"
 	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/storetest"
 )

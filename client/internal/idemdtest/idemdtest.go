@@ -1,4 +1,4 @@
-// Package idemdtest gives the examples' tests an idemd that they reach as the examples do: over gRPC.
+// Package idemdtest gives tests an idemd that they reach over gRPC, as programs do.
 package idemdtest
 
 import (
