@@ -3,11 +3,12 @@ package client
 import (
 	"context"
 	"crypto/rand"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
 
+	"github.com/idemd/idemd/client/internal/step"
 	keys "github.com/idemd/idemd/client/key" // variables are named key
 	"github.com/idemd/idemd/store"
 )
@@ -34,55 +35,19 @@ type Attempt struct {
 
 	lease    *lease
 	begun    time.Time // Since, by this process's clocks
-	outer    *Attempt  // in which this one is taken; nil if it is in none
 	observed bool
-	steps    steps
+	steps    *step.Notes
+	clear    atomic.Bool // NothingFound was said
 }
 
-// steps are the keys that an attempt was asked for, and whether idemd further on has refused what was
-// asked for under them the last time.
-type steps struct {
-	mu   sync.Mutex
-	keys map[string]bool
-}
+// NothingFound says that whoever acts, told to check (Unsettled), knows that no earlier attempt did anything but what is
+// guarded: because it has looked by its own reference, because a guard in its database decides it in the same
+// transaction, or because it does nothing but steps. A failure of this attempt is as final then as one of a first attempt.
+// It may be called at any time until the function that acts returns, and is no word on a step that is in doubt; see StepInDoubt.
+func (a *Attempt) NothingFound() { a.clear.Store(true) }
 
-func (s *steps) add(key string) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.keys == nil {
-		s.keys = map[string]bool{}
-	}
-	if _, have := s.keys[key]; !have {
-		s.keys[key] = false
-	}
-	return key
-}
-
-func (s *steps) have(key string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, have := s.keys[key]
-	return have
-}
-
-func (s *steps) answered(key string, refused bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, have := s.keys[key]; have {
-		s.keys[key] = refused
-	}
-}
-
-func (s *steps) refused() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, refused := range s.keys {
-		if refused {
-			return true
-		}
-	}
-	return false
-}
+// InDoubt reports whether an earlier attempt may have acted, as far as is known: Unsettled, unless NothingFound was said.
+func (a *Attempt) InDoubt() bool { return a.Unsettled && !a.clear.Load() }
 
 // Deadline is until when the right to act is certain, by this process's own clock. While
 // the function runs it moves on with each renewal; past it the context is cancelled.
@@ -94,38 +59,44 @@ func (a *Attempt) Deadline() time.Time { return a.lease.until() }
 // field or header that it has for it; for a gRPC call of a guarded service [StepKey] does that, and
 // SetStepKey of package idemhttp for one of HTTP. A [Do] in this attempt with the key as its ID is a step
 // too, and has StepTime as its intent time.
-func (a *Attempt) DownstreamKey(step string) string {
-	return a.steps.add(keys.Downstream(a.Key, step))
+func (a *Attempt) DownstreamKey(name string) string {
+	return a.steps.Own(keys.Downstream(a.Key, name))
 }
 
 // StepTime is the intent time of this intent's steps: Since, or earlier if this machine's clock is behind that
-// of idemd, for whoever takes the step may have another idemd. It is zero where Since is not known, and
-// under [Observe], where steps are taken again whatever was recorded.
+// of idemd, for whoever takes the step may have another idemd. Where it is not known how long ago an earlier attempt
+// may have acted it is [store.LongAgo]: a step that is not remembered is refused then. It is zero under
+// [Observe], where steps are taken again whatever was recorded.
 func (a *Attempt) StepTime() time.Time {
 	here := a.begun.Round(0) // by the wall clock
 	switch {
-	case a.observed || a.Since.Equal(store.LongAgo):
+	case a.observed:
 		return time.Time{}
-	case here.Before(a.Since):
+	case here.Before(a.Since) && !a.Since.Equal(store.LongAgo):
 		return here
 	default:
 		return a.Since
 	}
 }
 
-// StepAnswered says how a step ended that was asked for under a key of [Attempt.DownstreamKey]: refused, if
-// idemd further on did not say what came of it, so that nobody knows whether it was taken. As long as one is, no
-// failure of this attempt is a final answer, whatever it says: a handler may take KEY_EXPIRED for a
-// "declined". A success is, and so is what [NoEffect] marks. [UnaryClientInterceptor], Transport of package
-// idemhttp and [Do] say it of the steps that they are asked for; say it of others. Other keys are ignored.
-func (a *Attempt) StepAnswered(key string, refused bool) {
-	for ; a != nil; a = a.outer {
-		a.steps.answered(key, refused)
-	}
-}
+// StepInDoubt reports whether of a step that was asked for under a key of [Attempt.DownstreamKey] nobody knows
+// whether it was taken, or not yet: it was not answered, or idemd further on did not say what came of it. As long
+// as one is, no failure of this attempt is a final answer, whatever it says: a handler may take KEY_EXPIRED, or a
+// lost connection, for a "declined". A success is, and so is what [NoEffect] marks.
+//
+// [UnaryClientInterceptor], Transport of package idemhttp and [Do] note the steps that they are asked for. In doubt
+// a step is from when it is asked for until it succeeds, or a guard, or the store of a Do, says what became of it. If
+// nothing guards it, an error that would be a final answer of a handler, such as FailedPrecondition or a 402, ends only the
+// doubt that asking has begun: another one, such as Unavailable or a 503, may be anybody's.
+func (a *Attempt) StepInDoubt() bool { return a.steps.InDoubt() }
 
-// StepRefused reports whether a step was refused; see [Attempt.StepAnswered].
-func (a *Attempt) StepRefused() bool { return a.steps.refused() }
+// StepAnswered says that what became of a step is known, whoever was asked for it under that key of
+// [Attempt.DownstreamKey]: because the code looked it up, for example. Other keys are ignored.
+func (a *Attempt) StepAnswered(key string) { a.steps.Say(key, true) }
+
+// StepUnknown says that a step may have been taken and nobody knows, for those that are asked for otherwise than
+// [Attempt.StepInDoubt] says: say it before, and StepAnswered after. Other keys are ignored.
+func (a *Attempt) StepUnknown(key string) { a.steps.Say(key, false) }
 
 // StepKey gives one gRPC call that guarded code makes, in a handler or in the function of [Do],
 // the key for that step of its intent: [Attempt.DownstreamKey], whichever attempt makes the
@@ -142,21 +113,12 @@ func (a *Attempt) StepRefused() bool { return a.steps.refused() }
 //
 // A step that is taken several times, such as one refund for each of three parcels, is several
 // steps: their names must differ.
-func StepKey(ctx context.Context, step string) grpc.CallOption {
+func StepKey(ctx context.Context, name string) grpc.CallOption {
 	a, ok := AttemptFrom(ctx)
 	if !ok {
 		return grpc.EmptyCallOption{}
 	}
-	return Key(a.DownstreamKey(step))
-}
-
-// stepOf is the attempt that a key is a step of, among those that ctx is in; nil if it is of none.
-func stepOf(ctx context.Context, key string) *Attempt {
-	a, _ := AttemptFrom(ctx)
-	for a != nil && !a.steps.have(key) {
-		a = a.outer
-	}
-	return a
+	return keyOption{id: a.DownstreamKey(name), of: a}
 }
 
 type attemptKey struct{}
@@ -167,8 +129,19 @@ type attemptKey struct{}
 // granted, and none for what would have been refused or answered with what is stored. So
 // look at ok before using the attempt.
 func AttemptFrom(ctx context.Context) (*Attempt, bool) {
-	a, ok := ctx.Value(attemptKey{}).(*Attempt)
-	return a, ok
+	a, _ := ctx.Value(attemptKey{}).(*Attempt)
+	return a, a != nil
+}
+
+// WithoutAttempt returns a context that is in no attempt, for code that carries out another intent than the
+// handler does that calls it: an item of a batch, for example, whose steps are not the batch's.
+func WithoutAttempt(ctx context.Context) context.Context {
+	return step.With(context.WithValue(ctx, attemptKey{}, nil), nil)
+}
+
+// withAttempt returns a context in which the function that acts finds its attempt.
+func withAttempt(ctx context.Context, a *Attempt) context.Context {
+	return step.With(context.WithValue(ctx, attemptKey{}, a), a.steps)
 }
 
 // newAttemptID draws the name of one execution: 128 random bits.

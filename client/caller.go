@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/idemd/idemd/client/internal/step"
 	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/storepb"
 )
@@ -46,6 +47,7 @@ func Key(id string) grpc.CallOption { return keyOption{id: id} }
 type keyOption struct {
 	grpc.EmptyCallOption
 	id string
+	of *Attempt // whose step it is, whatever the call's context; nil if that is not known
 }
 
 // UnaryClientInterceptor gives each call of a guarded method one key, and sends the call
@@ -67,6 +69,9 @@ type keyOption struct {
 // again. So have every replica enforce its guard before callers get the interceptor, and take
 // it away from them before going back to [Observe]. What a proxy answers in the server's
 // place, or an interceptor outside the guard, is not sent again either.
+//
+// A call under a key of [Attempt.DownstreamKey], wherever it carries that, is a step of the attempt that its context
+// is in; see [StepKey] and [Attempt.StepInDoubt].
 //
 // If idemd refuses a call, [Refusal] of its error says why, such as [store.ErrKeyExpired]. Look at that before
 // the code, which may be that of an answer of the method's.
@@ -94,42 +99,65 @@ func (c *caller) call(ctx context.Context, name string, req, reply any, cc *grpc
 	m := c.method(name)
 	given, opts := takeKey(opts)
 	if given != nil {
-		md, _ := metadata.FromOutgoingContext(ctx) // a copy
-		ctx = withKey(ctx, md, given.id)
+		ctx = withKey(ctx, outgoing(ctx), given.id)
 	} else if m.guarded {
 		ctx = keyed(ctx, m, req)
 	}
-	ctx, answered := asStep(ctx)
-	var trailer metadata.MD
+	t := &calling{caller: c, name: name, req: req, reply: reply, cc: cc, invoker: invoker, opts: opts}
+	t.step, t.isStep = stepOf(ctx, m, req, given)
+	if t.isStep {
+		ctx = metadata.NewOutgoingContext(ctx, withIntentTime(ctx, outgoing(ctx), t.step.Made()))
+	}
 	if !m.guarded {
-		err := invoker(ctx, name, req, reply, cc, append(slices.Clip(opts), grpc.Trailer(&trailer))...)
-		answered(err, trailer)
+		_, _, err := t.send(ctx)
 		return err
 	}
-	err := c.retries.Do(ctx, func() (again bool, err error) {
-		again, trailer, err = c.try(ctx, name, req, reply, cc, invoker, opts)
-		return again, err
-	})
-	answered(err, trailer)
-	return err
+	return c.retries.Do(ctx, func() (again bool, err error) { return t.try(ctx) })
 }
 
-// asStep gives a call that is a step of an attempt that ctx is in the step's intent time. It returns what
-// is to be called with how the call ended.
-func asStep(ctx context.Context) (context.Context, func(err error, trailer metadata.MD)) {
-	none := func(error, metadata.MD) {}
+// calling is one call.
+type calling struct {
+	caller     *caller
+	name       string
+	req, reply any
+	cc         *grpc.ClientConn
+	invoker    grpc.UnaryInvoker
+	opts       []grpc.CallOption
+	step       step.Step
+	isStep     bool
+}
+
+// stepOf returns the step that a call is of an attempt; false if it is none.
+func stepOf(ctx context.Context, m *method, req any, given *keyOption) (step.Step, bool) {
+	if given != nil && given.of != nil {
+		return given.of.steps.Of(ctx, given.id), true
+	}
 	if _, ok := AttemptFrom(ctx); !ok {
-		return ctx, none
+		return step.Step{}, false // mostly; the rest need not be looked at
 	}
-	md, _ := metadata.FromOutgoingContext(ctx) // a copy
-	id := strings.Join(md.Get(MetadataKey), "")
-	a := stepOf(ctx, id)
-	if a == nil {
-		return ctx, none
+	id := strings.Join(outgoing(ctx).Get(MetadataKey), "")
+	if id == "" {
+		id = m.keyIn(req)
 	}
-	ctx = metadata.NewOutgoingContext(ctx, withIntentTime(ctx, md, a.StepTime()))
-	return ctx, func(err error, trailer metadata.MD) {
-		a.StepAnswered(id, err != nil && (madeByIdemd(statusOf(err)) || slices.Contains(trailer.Get(MetadataUnknown), "true")))
+	return step.Of(ctx, id)
+}
+
+// stepEnd is what a response says of a step. What a guard answers holds for the step, unless it says otherwise;
+// what others answer in the place of whoever was asked is not told from theirs by its code.
+func stepEnd(err error, trailer metadata.MD) step.End {
+	if err == nil {
+		return step.Answered
+	}
+	st := statusOf(err)
+	switch {
+	case madeByIdemd(st), slices.Contains(trailer.Get(MetadataUnknown), "true"):
+		return step.Unknown
+	case slices.Contains(trailer.Get(MetadataGuarded), "true"):
+		return step.Answered
+	case slices.Contains(storedCodes, st.Code()):
+		return step.Failed
+	default:
+		return step.Unknown
 	}
 }
 
@@ -142,22 +170,34 @@ func Refusal(err error) error {
 	return storepb.FromStatus(err)
 }
 
-// try sends the call once.
-func (c *caller) try(ctx context.Context, name string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts []grpc.CallOption) (again bool, trailer metadata.MD, err error) {
+// try sends the call of a guarded method once.
+func (t *calling) try(ctx context.Context) (again bool, err error) {
+	c := t.caller
 	if c.tryTimeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.tryTimeout)
 		defer cancel()
 	}
-	var header metadata.MD
-	err = invoker(ctx, name, req, reply, cc, append(slices.Clip(opts), grpc.Header(&header), grpc.Trailer(&trailer))...)
-	of := served{method: name}
-	if cc != nil {
-		of.target = cc.Target()
+	header, trailer, err := t.send(ctx)
+	of := served{method: t.name}
+	if t.cc != nil {
+		of.target = t.cc.Target()
 	}
 	answered := err == nil || len(header) > 0 || len(trailer) > 0
 	enforced := c.isEnforced(of, answered, trailer)
-	return err != nil && enforced && c.worthCallingAgain(err), trailer, err
+	return err != nil && enforced && c.worthCallingAgain(err), err
+}
+
+// send sends the call once, and notes what that says of the step that it is.
+func (t *calling) send(ctx context.Context) (header, trailer metadata.MD, err error) {
+	end := step.Unknown
+	if t.isStep {
+		ended := t.step.Ask(t.name)
+		defer func() { ended(end) }()
+	}
+	err = t.invoker(ctx, t.name, t.req, t.reply, t.cc, append(slices.Clip(t.opts), grpc.Header(&header), grpc.Trailer(&trailer))...)
+	end = stepEnd(err, trailer)
+	return header, trailer, err
 }
 
 // served is a method where it is served.
@@ -207,11 +247,19 @@ func (c *caller) method(name string) *method {
 	return m
 }
 
+// outgoing is a copy of the metadata that a call of this context carries.
+func outgoing(ctx context.Context) metadata.MD {
+	if md, ok := metadata.FromOutgoingContext(ctx); ok {
+		return md
+	}
+	return metadata.MD{}
+}
+
 // keyed returns a context for this call alone that carries its key, unless the request does.
 func keyed(ctx context.Context, m *method, req any) context.Context {
-	md, _ := metadata.FromOutgoingContext(ctx) // a copy
+	md := outgoing(ctx)
 	own := md.Get(MetadataKey)
-	copied := len(own) > 0 && slices.Equal(own, metadata.ValueFromIncomingContext(ctx, MetadataKey))
+	copied := len(own) > 0 && isCopied(ctx, md, MetadataKey)
 	switch {
 	case len(own) > 0 && !copied:
 		return ctx
@@ -219,30 +267,39 @@ func keyed(ctx context.Context, m *method, req any) context.Context {
 		return withKey(ctx, md, rand.Text())
 	case copied:
 		md.Delete(MetadataKey)
-		return metadata.NewOutgoingContext(ctx, md)
+		return metadata.NewOutgoingContext(ctx, withoutCopiedTime(ctx, md))
 	default:
 		return ctx
 	}
 }
 
-// withIntentTime adds a step's intent time to md, the caller's own metadata of a call, unless that has one. One that
-// was copied from the incoming call is that of another intent.
+// isCopied reports whether metadata of a call was merely copied from the incoming call, and so is that of another
+// intent.
+func isCopied(ctx context.Context, md metadata.MD, name string) bool {
+	return slices.Equal(md.Get(name), metadata.ValueFromIncomingContext(ctx, name))
+}
+
+// withIntentTime adds a step's intent time to md, the caller's own metadata of a call, unless that has one.
 func withIntentTime(ctx context.Context, md metadata.MD, made time.Time) metadata.MD {
-	own := md.Get(MetadataIntentTime)
-	if made.IsZero() || len(own) > 0 && !slices.Equal(own, metadata.ValueFromIncomingContext(ctx, MetadataIntentTime)) {
+	if made.IsZero() || len(md.Get(MetadataIntentTime)) > 0 && !isCopied(ctx, md, MetadataIntentTime) {
 		return md
 	}
 	md.Set(MetadataIntentTime, made.UTC().Format(time.RFC3339Nano))
 	return md
 }
 
+// withoutCopiedTime takes the incoming call's intent time out of md, unless its key is in it too.
+func withoutCopiedTime(ctx context.Context, md metadata.MD) metadata.MD {
+	if isCopied(ctx, md, MetadataIntentTime) && !isCopied(ctx, md, MetadataKey) {
+		md.Delete(MetadataIntentTime)
+	}
+	return md
+}
+
 // withKey returns a context whose outgoing metadata is md, the caller's own, with the key.
 func withKey(ctx context.Context, md metadata.MD, id string) context.Context {
-	if md == nil {
-		md = metadata.MD{}
-	}
 	md.Set(MetadataKey, id)
-	return metadata.NewOutgoingContext(ctx, md)
+	return metadata.NewOutgoingContext(ctx, withoutCopiedTime(ctx, md))
 }
 
 // worthCallingAgain reports whether the same call, under the same key, may succeed if it is

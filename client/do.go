@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/idemd/idemd/client/internal/step"
 	"github.com/idemd/idemd/store"
 )
 
@@ -45,8 +46,8 @@ type Result[T any] struct {
 //     []byte and string as they are, anything else as JSON.
 //   - an error with a gRPC status of code InvalidArgument, NotFound, AlreadyExists,
 //     FailedPrecondition or OutOfRange: a final answer, stored too, unless [Attempt.Unsettled]
-//     is set and no [Recover] found that nothing was done: an "already paid" may then be
-//     about an earlier attempt of this very intent, and is unknown.
+//     is set and nobody found that nothing was done, neither [Recover] nor fn ([Attempt.NothingFound]): an
+//     "already paid" may then be about an earlier attempt of this very intent, and is unknown.
 //   - an error that [NoEffect] marks: the key is free again, as if nothing had been asked.
 //   - any other error, or a panic: nobody knows. The key lapses, and the next attempt is
 //     told to check first or, under [Hold], waits for a person.
@@ -65,9 +66,9 @@ func Do[T any](ctx context.Context, s store.Store, key store.Key, request any, f
 		return Result[T]{}, err
 	}
 	o.claim.Key = key
-	step := stepOf(ctx, key.ID)
-	if step != nil && o.claim.IntentTime.IsZero() {
-		o.claim.IntentTime = step.StepTime()
+	asked, isStep := step.Of(ctx, key.ID)
+	if isStep && o.claim.IntentTime.IsZero() {
+		o.claim.IntentTime = asked.Made()
 	}
 	if o.claim.Fingerprint, err = fingerprintOf(request); err != nil {
 		return Result[T]{}, err
@@ -76,9 +77,10 @@ func Do[T any](ctx context.Context, s store.Store, key store.Key, request any, f
 	if err != nil {
 		return Result[T]{}, err
 	}
-	final := false // whether what came of it is known
-	if step != nil {
-		defer func() { step.StepAnswered(key.ID, !final) }()
+	end := step.Unknown
+	if isStep {
+		ended := asked.Ask(key.Namespace + "/" + key.Scope + "/" + key.Entity)
+		defer func() { ended(end) }()
 	}
 	x := &execution{store: s, request: o.claim, notify: o.notify, patience: claimTimeout, quiet: &quiet{}}
 	acting, replay, err := x.claim(ctx)
@@ -87,12 +89,16 @@ func Do[T any](ctx context.Context, s store.Store, key store.Key, request any, f
 		return Result[T]{}, err
 	case replay != nil:
 		value, err := decode[T](replay.Outcome)
-		final = !errors.As(err, new(*store.Error)) // a stored failure is final
+		if !errors.As(err, new(*store.Error)) { // a stored failure is final
+			end = step.Answered
+		}
 		return Result[T]{Value: value, Replayed: true, Age: replay.Age, Recorded: true, RecordedFirst: isRecordedFirst(replay.Outcome)}, err
 	}
 	w := &work[T]{attempt: x.attempt, found: found, keys: o.keys, fn: fn}
 	recorded, err := w.carryOut(ctx, acting, x, first)
-	final = err == nil && !w.end.isUnknown()
+	if err == nil && !w.end.inDoubt(w.inDoubt) {
+		end = step.Answered
+	}
 	if err == nil {
 		err = unmarked(w.err)
 	}
@@ -109,9 +115,10 @@ type work[T any] struct {
 	keys    providerKeys
 	fn      func(context.Context, *Attempt) (T, error)
 
-	value T
-	err   error
-	end   ending // what that means
+	value   T
+	err     error
+	inDoubt bool   // whether an earlier attempt may have acted, as far as is known
+	end     ending // what that means
 }
 
 // carryOut acts and records, or the other way round if there is an outcome to record first.
@@ -124,10 +131,10 @@ func (w *work[T]) carryOut(ctx, acting context.Context, x *execution, first *sto
 }
 
 func (w *work[T]) do(ctx context.Context) ending {
-	inDoubt := w.attempt.Unsettled
-	if inDoubt {
+	w.inDoubt = w.attempt.Unsettled
+	if w.inDoubt {
 		var done bool
-		if done, inDoubt, w.err = w.check(ctx); w.err != nil {
+		if done, w.inDoubt, w.err = w.check(ctx); w.err != nil {
 			return unknown(w.err) // whatever the error is: it is about asking, not about the intent
 		}
 		if done {
@@ -135,8 +142,9 @@ func (w *work[T]) do(ctx context.Context) ending {
 		}
 	}
 	w.value, w.err = w.fn(ctx, w.attempt)
+	w.inDoubt = w.inDoubt && w.attempt.InDoubt()
 	if w.err != nil {
-		return w.attempt.failed(w.err, nil, inDoubt)
+		return w.attempt.failed(w.err, nil, w.inDoubt)
 	}
 	return ending{outcome: encode(w.value)}
 }

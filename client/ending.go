@@ -97,26 +97,32 @@ func unknown(why error) ending { return ending{effect: store.EffectUnknown, why:
 // isUnknown reports whether nobody knows what happened.
 func (e *ending) isUnknown() bool { return e.outcome == nil && e.effect == store.EffectUnknown }
 
+// inDoubt reports whether nobody knows what became of the intent: of this attempt, or, as an earlier one may have
+// acted, of that, which what this one did not do says nothing of.
+func (e *ending) inDoubt(earlier bool) bool {
+	return e.isUnknown() || earlier && e.outcome == nil
+}
+
 // errNotReturned is why nobody knows what came of whoever has acted and not returned.
 var errNotReturned = errors.New("whoever acted panicked, or ended its goroutine")
 
-// inDoubt is what the end of an attempt means of which idemd further on has refused a step: no failure is final.
-func (a *Attempt) inDoubt(end ending) ending {
-	if end.outcome != nil && len(end.outcome.Status) > 0 && a.StepRefused() {
-		return unknown(errStepRefused)
+// weighed is what the end of an attempt means: while a step is in doubt, no failure is final.
+func (a *Attempt) weighed(end ending) ending {
+	if end.outcome != nil && len(end.outcome.Status) > 0 && a.StepInDoubt() {
+		return unknown(errStepInDoubt)
 	}
 	return end
 }
 
 // failed is [failed] of an error of this attempt.
 func (a *Attempt) failed(err error, noEffectCodes []codes.Code, inDoubt bool) ending {
-	if a != nil && a.StepRefused() {
+	if a != nil && a.StepInDoubt() {
 		noEffectCodes, inDoubt = nil, true
 	}
 	return failed(err, noEffectCodes, inDoubt)
 }
 
-var errStepRefused = errors.New("a step was refused by idemd further on, so whether it was taken is not known, and the failure that followed is not final")
+var errStepInDoubt = errors.New("whether a step was taken is not known, so the failure that followed is not final")
 
 // failed says what an error of whoever acted means. What is not known to be final or to
 // have had no effect is unknown. While it is in doubt whether an earlier attempt acted, no

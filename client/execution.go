@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/idemd/idemd/client/internal/step"
 	"github.com/idemd/idemd/store"
 )
 
@@ -131,10 +132,10 @@ func (x *execution) granted(ctx context.Context, g *store.Granted, sent time.Tim
 		Key: x.request.Key, ID: x.request.AttemptID, Fence: g.Fence, Number: g.AttemptNumber,
 		Unsettled: g.Unsettled, PreviousFence: g.PreviousFence, lease: held, observed: x.observed,
 	}
-	x.attempt.outer, _ = AttemptFrom(ctx)
+	x.attempt.steps = step.New(ctx, x.attempt.StepTime)
 	x.attempt.Since = since(g, x.request.IntentTime)
 	x.attempt.begun = sent.Add(g.HeldFor - g.GrantedAt.Sub(x.attempt.Since)) // it was granted then, or later
-	return context.WithValue(acting, attemptKey{}, x.attempt)
+	return withAttempt(acting, x.attempt)
 }
 
 // since is when the first attempt was granted that may have acted: none did before the intent was made,
@@ -177,7 +178,7 @@ func (x *execution) act(acting context.Context, fn func(context.Context) ending)
 	}()
 	end := fn(acting)
 	returned = true
-	return x.settle(acting, x.attempt.inDoubt(end))
+	return x.settle(acting, x.attempt.weighed(end))
 }
 
 // observeTimeout bounds what observing adds to a call while the store does not answer.
@@ -199,7 +200,7 @@ func (x *execution) observe(ctx context.Context, fn func(context.Context) ending
 		x.noticeLoss(acting)
 		x.settleLater(ctx, end)
 	}()
-	end = x.attempt.inDoubt(fn(context.WithValue(ctx, attemptKey{}, x.attempt)))
+	end = x.attempt.weighed(fn(withAttempt(ctx, x.attempt)))
 }
 
 // settle records how the attempt ended. An error is the store's final word that another

@@ -115,6 +115,7 @@ type guarded struct {
 
 	response any
 	err      error
+	inDoubt  bool // whether an earlier attempt may have acted, as far as is known
 }
 
 func (c *guarded) serve(ctx context.Context) (any, error) {
@@ -123,7 +124,7 @@ func (c *guarded) serve(ctx context.Context) (any, error) {
 		return c.handler(ctx, c.request)
 	}
 	if err != nil {
-		mark(ctx, MetadataGuarded)
+		mark(ctx, MetadataGuarded, MetadataUnknown)
 		return nil, err
 	}
 	acting, replay, err := x.claim(ctx)
@@ -133,6 +134,7 @@ func (c *guarded) serve(ctx context.Context) (any, error) {
 	mark(ctx, MetadataGuarded)
 	switch {
 	case err != nil:
+		mark(ctx, MetadataUnknown)
 		return nil, storepb.ToStatus(refusalOf(x.request, err)).Err()
 	case replay != nil:
 		return c.replay(ctx, replay.Outcome)
@@ -171,7 +173,7 @@ func (c *guarded) prepare(ctx context.Context) (*execution, error) {
 // readRequest makes the claim out of what the call brings along.
 func (c *guarded) readRequest(ctx context.Context, claim *store.ClaimRequest) (err error) {
 	if c.method.wrong != nil {
-		return status.Errorf(codes.FailedPrecondition, "the guard of this server is not set up: %v", c.method.wrong)
+		return store.Refuse(store.ErrInternal, fmt.Sprintf("the guard of this server is not set up: %v", c.method.wrong))
 	}
 	if claim.Key.ID, err = c.keyID(ctx); err != nil {
 		return err
@@ -196,8 +198,8 @@ var errNoKey = store.Refuse(store.ErrKeyRequired, `send metadata "idempotency-ke
 
 // errInstalledTwice is that of the guard inside. It says that nothing happened, for then the
 // guard outside, which holds the key, lets go of it and stores nothing.
-var errInstalledTwice = NoEffect(status.Error(codes.FailedPrecondition,
-	"the guard of this server is installed twice, and holds the key already; pass it to grpc.NewServer once, or give the two guards a namespace each"))
+var errInstalledTwice = NoEffect(storepb.ToStatus(store.Refuse(store.ErrInternal,
+	"the guard of this server is installed twice, and holds the key already; pass it to grpc.NewServer once, or give the two guards a namespace each")).Err())
 
 // isSetUp reports whether a refusal is about this server and its store, not about the call.
 func isSetUp(claim store.ClaimRequest, err error) bool {
@@ -213,28 +215,34 @@ func isSetUp(claim store.ClaimRequest, err error) bool {
 // run runs the handler under the grant.
 func (c *guarded) run(ctx, acting context.Context, x *execution) (any, error) {
 	sent := captureMetadata(ctx, acting, c.guard.options.replay, x.detached)
-	var end ending
+	end := unknown(errNotReturned)
+	defer func() { c.markUnknown(ctx, end) }()
 	recorded, err := x.act(sent.context, func(ctx context.Context) ending {
 		end = c.handle(ctx, x.attempt)
 		sent.addTo(end.outcome)
 		return end
 	})
 	if err != nil {
+		end = unknown(err)
 		return nil, storepb.ToStatus(err).Err()
 	}
 	if !recorded {
 		mark(ctx, MetadataNotRecorded)
 	}
-	if c.err != nil && end.isUnknown() {
+	return c.response, c.err
+}
+
+// markUnknown says that an error of the call is no final answer, also if it is made of a panic outside the guard.
+func (c *guarded) markUnknown(ctx context.Context, end ending) {
+	if end.inDoubt(c.inDoubt) {
 		mark(ctx, MetadataUnknown)
 	}
-	return c.response, c.err
 }
 
 // handle runs the recover hook, if there is reason to, and the handler.
 func (c *guarded) handle(ctx context.Context, a *Attempt) ending {
-	inDoubt := a.Unsettled
-	if inDoubt {
+	c.inDoubt = a.Unsettled
+	if c.inDoubt {
 		hook := &c.method.policy.Recover
 		response, done, unknownStill, err := hook.ask(ctx, c.request, a)
 		if err != nil {
@@ -244,19 +252,22 @@ func (c *guarded) handle(ctx context.Context, a *Attempt) ending {
 		if done {
 			return c.succeeded(response)
 		}
-		inDoubt = unknownStill
+		c.inDoubt = unknownStill
 	}
-	_, end := c.call(ctx, inDoubt)
+	_, end := c.call(ctx)
 	return end
 }
 
 // call runs the handler. It returns what it returned, and what its end means.
-func (c *guarded) call(ctx context.Context, inDoubt bool) (any, ending) {
+func (c *guarded) call(ctx context.Context) (any, ending) {
 	response, err := c.handler(ctx, c.request)
+	a, granted := AttemptFrom(ctx)
+	if granted {
+		c.inDoubt = c.inDoubt && a.InDoubt()
+	}
 	if err != nil {
 		c.err = unmarked(err)
-		a, _ := AttemptFrom(ctx)
-		return response, a.failed(err, c.method.policy.NoEffect, inDoubt)
+		return response, a.failed(err, c.method.policy.NoEffect, c.inDoubt)
 	}
 	return response, c.succeeded(response)
 }
@@ -285,8 +296,10 @@ func (c *guarded) observe(ctx context.Context) (any, error) {
 	var response any
 	x.observe(ctx, func(acting context.Context) (end ending) {
 		sent := captureMetadata(ctx, acting, c.guard.options.replay, false)
-		response, end = c.call(sent.context, x.attempt != nil && x.attempt.Unsettled)
+		c.inDoubt = x.attempt != nil && x.attempt.Unsettled
+		response, end = c.call(sent.context)
 		sent.addTo(end.outcome)
+		c.markUnknown(ctx, end)
 		return end
 	})
 	return response, c.err

@@ -30,7 +30,7 @@ const (
 	// so that a repeat may be told to wait.
 	MetadataNotRecorded = "idempotency-not-recorded"
 	// MetadataUnknown is a response trailer: "true" with an error that is no final answer, as nobody
-	// knows what the call did. See [Attempt.StepAnswered].
+	// knows what calls with the key did. See [Attempt.StepInDoubt].
 	MetadataUnknown = "idempotency-unknown"
 	// MetadataGuarded is a response trailer: "true" if the call was guarded, so that sending
 	// it again under its key does not act again. An error may carry it as well. A call that
@@ -149,8 +149,10 @@ func (c *guarded) storedResponse(o *store.Outcome) (proto.Message, error) {
 	return response, unreadable(proto.Unmarshal(o.Body, response))
 }
 
-// mark sets a trailer of the call to "true".
-func mark(ctx context.Context, trailer string) {
-	// It fails only on a context that gRPC did not make; there is nobody to tell then.
-	_ = grpc.SetTrailer(ctx, metadata.Pairs(trailer, "true"))
+// mark sets trailers of the call to "true".
+func mark(ctx context.Context, trailers ...string) {
+	for _, name := range trailers {
+		// It fails only on a context that gRPC did not make; there is nobody to tell then.
+		_ = grpc.SetTrailer(ctx, metadata.Pairs(name, "true"))
+	}
 }

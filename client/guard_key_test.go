@@ -247,7 +247,7 @@ func TestOwner(t *testing.T) {
 func TestOwnerIsRequired(t *testing.T) {
 	for _, opts := range [][]client.GuardOption{nil, {client.Owner(ownerOf), client.NoOwner()}} {
 		rigged(t, rigOptions{guard: opts}, func(t *testing.T, r *rig) {
-			if got := r.once(); status.Code(got.err) != codes.FailedPrecondition || !strings.Contains(got.err.Error(), "who owns the keys") {
+			if got := r.once(); status.Code(got.err) != codes.Internal || !strings.Contains(got.err.Error(), "who owns the keys") {
 				t.Error(got.err)
 			}
 			r.ran(0)

@@ -36,7 +36,7 @@ func TestGuardInstalledTwice(t *testing.T) {
 		twice(t, []client.GuardOption{client.Method(chargeMethod, policy)}, nil, func(t *testing.T, r *rig) {
 			for range 2 {
 				got := r.once()
-				if status.Code(got.err) != codes.FailedPrecondition || !strings.Contains(status.Convert(got.err).Message(), "installed twice") {
+				if status.Code(got.err) != codes.Internal || !strings.Contains(status.Convert(got.err).Message(), "installed twice") {
 					t.Error(got.err)
 				}
 				r.told(client.EventGranted, client.EventRefused, client.EventReleased)

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -71,8 +72,27 @@ func (x *execution) recordThenAct(ctx, acting context.Context, first *store.Outc
 	}
 	x.lease.stop()
 	x.tell(EventRecorded, nil)
-	fn(context.WithValue(ctx, attemptKey{}, x.attempt))
+	ctx, cancel := beyondLease(ctx)
+	defer cancel()
+	fn(withAttempt(ctx, x.attempt))
 	return nil
+}
+
+// beyondLease returns a context that ends as ctx does, but not with the lease of an attempt that ctx is in: what
+// was recorded has nothing to do with that lease any more, and nobody else would act.
+func beyondLease(ctx context.Context) (context.Context, context.CancelFunc) {
+	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		if cause := context.Cause(ctx); !errors.Is(cause, ErrLeaseLost) {
+			cancel(cause)
+		}
+	})
+	end := func() { stop(); cancel(nil) }
+	if deadline, ok := ctx.Deadline(); ok {
+		bounded, expire := context.WithDeadline(own, deadline)
+		return bounded, func() { expire(); end() }
+	}
+	return own, end
 }
 
 // complete records an outcome as it is, or not at all.

@@ -85,9 +85,7 @@ func TestStepRefusedThenAnswered(t *testing.T) {
 	_, _ = client.Do(t.Context(), s, orderKey, nil, func(ctx context.Context, a *client.Attempt) (string, error) {
 		_ = refusedStep(ctx, client.StepKey(ctx, "charge"))
 		err := client.UnaryClientInterceptor()(ctx, chargeMethod, &testv1.ChargeRequest{}, &testv1.ChargeResponse{}, nil,
-			func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
-				return status.Error(codes.FailedPrecondition, "declined")
-			}, client.StepKey(ctx, "charge"))
+			answering(status.Error(codes.FailedPrecondition, "declined"), client.MetadataGuarded), client.StepKey(ctx, "charge"))
 		return "", err
 	})
 	if out := s.inspect(t, orderKey).Record.State; out != store.StateCompleted {
@@ -143,7 +141,7 @@ func TestStepRefusedBeforeANoEffectCode(t *testing.T) {
 				}
 				if charges == 0 { // taken; the answer was lost, and the step is asked for again while idemd further on is away
 					_ = take()
-					a.StepAnswered(step.ID, true) // STORE_UNAVAILABLE, as the interceptor says it
+					a.StepUnknown(step.ID) // STORE_UNAVAILABLE, as the interceptor says it
 					return nil, status.Error(busy, "busy")
 				}
 				if err := take(); err != nil {
@@ -226,7 +224,9 @@ func TestStepRefusedInAGate(t *testing.T) {
 		}
 		_, err = client.NewGate(s, nil, false).Pass(t.Context(), client.Entry{Claim: store.ClaimRequest{Key: orderKey}}, func(ctx context.Context) client.Ending {
 			a, _ := client.AttemptFrom(ctx)
-			a.StepAnswered(a.DownstreamKey("charge"), refused)
+			if a.StepUnknown(a.DownstreamKey("charge")); !refused {
+				a.StepAnswered(a.DownstreamKey("charge"))
+			}
 			return client.Ending{Outcome: &store.Outcome{Status: failure}}
 		})
 		if got := s.inspect(t, orderKey).Record.State; err != nil || (got == store.StateCompleted) == refused {

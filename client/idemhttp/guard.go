@@ -121,6 +121,7 @@ func (h *handler) pass(w http.ResponseWriter, r *http.Request, claim store.Claim
 		replace(w.Header(), before)
 		writeProblem(w, h.guard.options.docs, err)
 	case passage.Replay != nil:
+		w.Header().Set(HeaderGuarded, "true")
 		h.replay(w, passage.Replay.Outcome)
 	case held != nil:
 		held.release(passage.Guarded && !passage.Recorded)
@@ -131,24 +132,26 @@ func (h *handler) pass(w http.ResponseWriter, r *http.Request, claim store.Claim
 func (h *handler) act(held *response, r *http.Request, attempt *client.Attempt) client.Ending {
 	said := &sayings{}
 	h.serve(held, r.WithContext(context.WithValue(r.Context(), sayingsKey{}, said)))
-	if said.noEffect.Load() {
-		return client.Ending{Effect: store.EffectNone}
+	inDoubt := attempt.InDoubt()
+	end := client.Ending{Effect: store.EffectNone}
+	if held.finish(); !said.noEffect.Load() {
+		end = h.policy.ending(held, inDoubt, attempt.StepInDoubt())
 	}
-	held.finish()
-	end := h.policy.ending(held, attempt.Unsettled && !said.nothingFound.Load(), attempt.StepRefused())
-	if held.status >= 400 && end.Outcome == nil && end.Effect != store.EffectNone && !held.passing {
-		held.header.Set(HeaderUnknown, "true")
+	if !held.passing {
+		unknown := end.Outcome == nil && (end.Effect != store.EffectNone || inDoubt)
+		held.mark(unknown, !h.guard.options.observe)
 	}
 	return end
 }
 
 // apart is a request that the handler gets without a grant of this guard. If it was made in the process,
-// by a handler that has one, what is said of it is not about that handler's.
+// by a handler that has one, it is another's intent: neither what is said of it nor its steps are about that handler's.
 func apart(r *http.Request) *http.Request {
-	if _, inside := r.Context().Value(sayingsKey{}).(*sayings); inside {
-		return r.WithContext(context.WithValue(r.Context(), sayingsKey{}, &sayings{}))
+	ctx := r.Context()
+	if _, inside := client.AttemptFrom(ctx); !inside {
+		return r
 	}
-	return r
+	return r.WithContext(context.WithValue(client.WithoutAttempt(ctx), sayingsKey{}, &sayings{}))
 }
 
 // serve runs the handler with a copy of the request. Files that a form was unpacked into net/http
@@ -163,7 +166,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 // sayings are what a handler has said of its request.
-type sayings struct{ noEffect, nothingFound atomic.Bool }
+type sayings struct{ noEffect atomic.Bool }
 
 type sayingsKey struct{}
 
@@ -176,13 +179,10 @@ func NoEffect(r *http.Request) {
 	}
 }
 
-// NothingFound says that the handler, told to check ([client.Attempt.Unsettled]), has looked for what
-// an earlier attempt did, by its own reference, and knows that it did nothing. What the response says
-// is about this attempt then, and a 4xx is stored as one of a first attempt is; without it, it stays
-// unknown. It may be called at any time until the handler returns, and does nothing elsewhere. It is no word on a
-// step that was refused meanwhile; see [client.Attempt.StepAnswered].
+// NothingFound says of the request's attempt what [client.Attempt.NothingFound] does: a 4xx is stored then as one of a
+// first attempt is. It does nothing in a request without an attempt.
 func NothingFound(r *http.Request) {
-	if said, ok := r.Context().Value(sayingsKey{}).(*sayings); ok {
-		said.nothingFound.Store(true)
+	if a, ok := client.AttemptFrom(r.Context()); ok {
+		a.NothingFound()
 	}
 }

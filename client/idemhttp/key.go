@@ -27,8 +27,11 @@ const (
 	// be told to wait.
 	HeaderNotRecorded = "Idempotency-Not-Recorded"
 	// HeaderUnknown is "true" in a response of 400 and above that is no final answer, as nobody knows
-	// what the request did.
+	// what requests with the key did. See [client.Attempt.StepInDoubt].
 	HeaderUnknown = "Idempotency-Unknown"
+	// HeaderGuarded is "true" in the response of a request that was guarded: what it says, unless that is
+	// unknown, holds for the key.
+	HeaderGuarded = "Idempotency-Guarded"
 	// HeaderRefused is the reason of a refusal, such as KEY_IN_PROGRESS.
 	HeaderRefused = "Idempotency-Refused"
 )
@@ -48,16 +51,24 @@ func SetKey(r *http.Request, id string) error {
 // SetStepKey gives a request that guarded code makes, with the context of its attempt, the key for that
 // step of its intent, and [client.Attempt.StepTime] as its intent time, in the place of what its header
 // has; see [client.StepKey]. In a context without an attempt it does nothing, and [Transport] draws a key.
-func SetStepKey(r *http.Request, step string) error {
+//
+// Let the request keep that context, or one made from it, as [context.WithoutCancel] does: by it Transport
+// knows whose step it is, and notes how it ends.
+func SetStepKey(r *http.Request, name string) error {
 	a, ok := client.AttemptFrom(r.Context())
 	if !ok {
 		return nil
 	}
 	r.Header.Del(HeaderIntentTime)
-	if made := a.StepTime(); !made.IsZero() {
+	setIntentTime(r, a.StepTime())
+	return SetKey(r, a.DownstreamKey(name))
+}
+
+// setIntentTime gives a request its intent time, unless it has one or that is not known.
+func setIntentTime(r *http.Request, made time.Time) {
+	if len(r.Header.Values(HeaderIntentTime)) == 0 && !made.IsZero() {
 		r.Header.Set(HeaderIntentTime, made.UTC().Format(time.RFC3339Nano))
 	}
-	return SetKey(r, a.DownstreamKey(step))
 }
 
 type contextKey struct{}

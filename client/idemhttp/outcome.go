@@ -31,17 +31,19 @@ var transient = []int{
 }
 
 // ending is what a response means for its key. What is not known to be final or to have had no
-// effect is unknown. inDoubt says that an earlier attempt may have acted, stepRefused that this one may, further on: no
+// effect is unknown. inDoubt says that an earlier attempt may have acted, stepInDoubt that this one may, further on: no
 // refusal is final then.
-func (p *Policy) ending(r *response, inDoubt, stepRefused bool) client.Ending {
+func (p *Policy) ending(r *response, inDoubt, stepInDoubt bool) client.Ending {
 	switch {
 	case r.why == errStreamed: //nolint:errorlint // a sentinel of this package
 		return client.Ending{Why: errStreamed}
 	case r.header.Get(HeaderRefused) != "": // a refusal of idemd further on is no outcome: it can change
 		return client.Ending{Why: fmt.Errorf("the handler passed on a refusal of idemd further on: %w", answered(r.status))}
-	case slices.Contains(p.NoEffect, r.status) && !stepRefused:
+	case r.header.Get(HeaderUnknown) == "true":
+		return client.Ending{Why: fmt.Errorf("the handler passed on what is no final answer: %w", answered(r.status))}
+	case slices.Contains(p.NoEffect, r.status) && !stepInDoubt:
 		return client.Ending{Effect: store.EffectNone}
-	case r.status >= 500, r.status >= 400 && (inDoubt || stepRefused || slices.Contains(transient, r.status)):
+	case r.status >= 500, r.status >= 400 && (inDoubt || stepInDoubt || slices.Contains(transient, r.status)):
 		return client.Ending{Why: answered(r.status)}
 	default:
 		return client.Ending{Outcome: p.outcome(r), Why: r.why}

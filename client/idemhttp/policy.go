@@ -41,7 +41,7 @@ type Policy struct {
 	Fingerprint []string
 	// Replay lists header fields of the response that a repeat gets too, beside Content-Type,
 	// Content-Encoding, Content-Language, Content-Location, Content-Disposition, Content-Range,
-	// Allow, ETag and Location. Credentials cannot be listed, nor is a trailer one of these fields;
+	// Allow, ETag, Location and X-Content-Type-Options. Credentials cannot be listed, nor is a trailer one of these fields;
 	// a Retry-After that is listed is that of the first response, however long ago that was.
 	Replay []string
 }
@@ -61,7 +61,7 @@ func (p Policy) withDefaults() (Policy, error) {
 	}
 	p.Fingerprint = canonical(p.Fingerprint)
 	p.Replay = canonical(append([]string{
-		"Allow", "Content-Language", "Content-Location", "Content-Disposition", "Content-Range", "Etag", "Location",
+		"Allow", "Content-Language", "Content-Location", "Content-Disposition", "Content-Range", "Etag", "Location", "X-Content-Type-Options",
 	}, p.Replay...))
 	return p, p.check()
 }
@@ -98,7 +98,7 @@ var neverReplayed = []string{
 	"Set-Cookie", "Cookie", "Authorization", "Proxy-Authorization", "Www-Authenticate", "Proxy-Authenticate",
 	"Authentication-Info", "Proxy-Authentication-Info",
 	"Connection", "Content-Length", "Date", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
-	HeaderKey, HeaderReplayed, HeaderNotRecorded, HeaderUnknown, HeaderRefused,
+	HeaderKey, HeaderReplayed, HeaderNotRecorded, HeaderUnknown, HeaderGuarded, HeaderRefused,
 }
 
 // canonical sorts names, so that their order does not count.

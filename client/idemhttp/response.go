@@ -117,7 +117,19 @@ func (r *response) pass(why error) {
 	}
 	if !r.passing {
 		r.passing = true
+		r.mark(true, false) // the handler has not ended
 		r.send()
+	}
+}
+
+// mark says of a response that is held back whether it is a final answer.
+func (r *response) mark(unknown, guarded bool) {
+	r.header.Del(HeaderGuarded) // a handler may pass on what it was answered
+	if guarded {
+		r.header.Set(HeaderGuarded, "true")
+	}
+	if unknown && r.status >= 400 {
+		r.header.Set(HeaderUnknown, "true")
 	}
 }
 

@@ -107,15 +107,17 @@ func TestStepRefusedBeforeANoEffectStatus(t *testing.T) {
 		refused, unsettled := true, false
 		r.does(func(w http.ResponseWriter, req *http.Request) {
 			a, _ := client.AttemptFrom(req.Context())
-			a.StepAnswered(a.DownstreamKey("charge"), refused)
+			if a.StepUnknown(a.DownstreamKey("charge")); !refused {
+				a.StepAnswered(a.DownstreamKey("charge"))
+			}
 			refused, unsettled = false, a.Unsettled
 			w.WriteHeader(http.StatusServiceUnavailable)
 		})
 		if first := r.once(); first.Header().Get(idemhttp.HeaderUnknown) != "true" {
 			t.Errorf("the first is answered %v", first.Header())
 		}
-		second := r.once()
-		if second.Header().Get(idemhttp.HeaderUnknown) != "" || !unsettled {
+		second := r.once() // which had no effect; what the first had is not known still
+		if second.Header().Get(idemhttp.HeaderUnknown) != "true" || !unsettled {
 			t.Errorf("the second is told %v, and answered %v", unsettled, second.Header())
 		}
 	})

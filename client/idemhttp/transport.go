@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/idemd/idemd/client"
+	"github.com/idemd/idemd/client/internal/step"
 	"github.com/idemd/idemd/store"
 )
 
@@ -31,6 +32,9 @@ import (
 // Sent again is what got no response, for whatever reason, 502, 503 or 504, or 409 or 429 with a Retry-After of at most
 // 30 s; if its body can be read again ([http.Request.GetBody]) and its context has not ended. What
 // comes of the last time is returned.
+//
+// A request under a key of [client.Attempt.DownstreamKey] is a step of the attempt that its context is in: it gets
+// the step's intent time, unless it has one, and how it ends is noted; see [client.Attempt.StepInDoubt].
 //
 // Use it only where the server enforces the key on the methods: where it does not, a request that
 // is sent again acts again. That is so for the field alone, without this package: net/http itself
@@ -61,14 +65,14 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if keyed.Header.Get(HeaderKey) == "" { // then it acts again if it is sent again
 		return base.RoundTrip(keyed)
 	}
+	id, _ := keyIn(keyed.Header)
 	s := &sending{base: base, request: keyed}
+	if s.step, s.isStep = step.Of(r.Context(), id); s.isStep {
+		setIntentTime(keyed, s.step.Made())
+	}
 	err = t.retries.Do(r.Context(), s.try)
 	if s.response == nil {
 		return nil, err
-	}
-	if a, ok := client.AttemptFrom(r.Context()); ok {
-		id, _ := keyIn(keyed.Header)
-		a.StepAnswered(id, s.response.Header.Get(HeaderRefused) != "" || s.response.Header.Get(HeaderUnknown) == "true")
 	}
 	return s.response, nil
 }
@@ -119,6 +123,8 @@ func elsewhere(r *http.Request) bool {
 type sending struct {
 	base     http.RoundTripper
 	request  *http.Request
+	step     step.Step
+	isStep   bool
 	sent     bool
 	response *http.Response // of the last try
 }
@@ -130,7 +136,7 @@ func (s *sending) try() (again bool, err error) {
 	if err := s.rewind(); err != nil {
 		return false, err
 	}
-	s.response, err = s.base.RoundTrip(s.request) //nolint:bodyclose // rewind closes it, or the caller
+	s.response, err = s.send() //nolint:bodyclose // rewind closes it, or the caller
 	rewindable := s.request.Body == nil || s.request.Body == http.NoBody || s.request.GetBody != nil
 	if err != nil {
 		return rewindable && s.request.Context().Err() == nil, err
@@ -140,6 +146,36 @@ func (s *sending) try() (again bool, err error) {
 		return false, nil
 	}
 	return true, &store.Error{Sentinel: store.ErrUnavailable, RetryAfter: hint, Cause: errAgain}
+}
+
+// send sends the request once, and notes what that says of the step that it is.
+func (s *sending) send() (*http.Response, error) {
+	end := step.Unknown
+	if s.isStep {
+		ended := s.step.Ask(s.request.Method + " " + s.request.URL.Host + s.request.URL.Path)
+		defer func() { ended(end) }()
+	}
+	response, err := s.base.RoundTrip(s.request)
+	if err == nil {
+		end = stepEnd(response)
+	}
+	return response, err
+}
+
+// stepEnd is what a response says of a step. What a guard answers holds for the step, unless it says otherwise; a
+// 5xx, or a 429, may be that of whoever stands between.
+func stepEnd(r *http.Response) step.End {
+	says := func(name string) bool { return r.Header.Get(name) == "true" }
+	switch {
+	case r.Header.Get(HeaderRefused) != "", says(HeaderUnknown):
+		return step.Unknown
+	case r.StatusCode < 400, says(HeaderGuarded):
+		return step.Answered
+	case r.StatusCode >= 500, slices.Contains(transient, r.StatusCode):
+		return step.Unknown
+	default:
+		return step.Failed
+	}
 }
 
 // rewind gets the request ready to be sent once more.
