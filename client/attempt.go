@@ -36,7 +36,7 @@ type Attempt struct {
 	lease    *lease
 	begun    time.Time // Since, by this process's clocks
 	observed bool
-	steps    *step.Notes
+	steps    step.Notes
 	clear    atomic.Bool // NothingFound was said
 }
 
@@ -141,7 +141,7 @@ func WithoutAttempt(ctx context.Context) context.Context {
 
 // withAttempt returns a context in which the function that acts finds its attempt.
 func withAttempt(ctx context.Context, a *Attempt) context.Context {
-	return step.With(context.WithValue(ctx, attemptKey{}, a), a.steps)
+	return step.With(context.WithValue(ctx, attemptKey{}, a), &a.steps)
 }
 
 // newAttemptID draws the name of one execution: 128 random bits.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/idemd/idemd/client/internal/step"
 	"github.com/idemd/idemd/store"
 )
 
@@ -132,7 +131,7 @@ func (x *execution) granted(ctx context.Context, g *store.Granted, sent time.Tim
 		Key: x.request.Key, ID: x.request.AttemptID, Fence: g.Fence, Number: g.AttemptNumber,
 		Unsettled: g.Unsettled, PreviousFence: g.PreviousFence, lease: held, observed: x.observed,
 	}
-	x.attempt.steps = step.New(ctx, x.attempt.StepTime)
+	x.attempt.steps.Begin(ctx, x.attempt.StepTime)
 	x.attempt.Since = since(g, x.request.IntentTime)
 	x.attempt.begun = sent.Add(g.HeldFor - g.GrantedAt.Sub(x.attempt.Since)) // it was granted then, or later
 	return withAttempt(acting, x.attempt)

@@ -129,7 +129,8 @@ func TestBackupWithoutRoomTouchesNothing(t *testing.T) {
 	defer mustClose(t, s)
 	mustAnswer(t, s, store.ClaimRequest{Key: testKeys[0], AttemptID: "one"})
 	c.beforeEach(func(op errorfs.Op) error {
-		if !strings.HasSuffix(op.Path, "SPARE") { // which is written whenever a log has been begun
+		// The store itself writes SPARE whenever a log has been begun, and MARK from time to time.
+		if !strings.HasSuffix(op.Path, "SPARE") && !strings.HasSuffix(op.Path, "MARK") {
 			t.Errorf("a backup without room does %v %s", op.Kind, op.Path)
 		}
 		return nil

@@ -21,7 +21,8 @@ const (
 	Answered
 )
 
-// Notes are those of one attempt. They may be used by any number of goroutines.
+// Notes are those of one attempt; the zero Notes are of one that is in no other. They may be used by any
+// number of goroutines.
 type Notes struct {
 	outer *Notes           // of the attempt in which this one is taken; nil if there is none
 	made  func() time.Time // the intent time of its steps
@@ -40,10 +41,8 @@ type state struct {
 	doubt   bool // one was not answered, or in a way that says nothing
 }
 
-// New returns the notes of an attempt in ctx. made is the intent time of its steps.
-func New(ctx context.Context, made func() time.Time) *Notes {
-	return &Notes{outer: in(ctx), made: made, own: map[string]bool{}, asks: map[ask]*state{}}
-}
+// Begin has the notes be those of an attempt in ctx. made is the intent time of its steps.
+func (n *Notes) Begin(ctx context.Context, made func() time.Time) { n.outer, n.made = in(ctx), made }
 
 type contextKey struct{}
 
@@ -61,6 +60,9 @@ func in(ctx context.Context) *Notes {
 func (n *Notes) Own(key string) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.own == nil {
+		n.own = map[string]bool{}
+	}
 	n.own[key] = true
 	return key
 }
@@ -122,6 +124,9 @@ func (n *Notes) state(a ask) *state {
 	s := n.asks[a]
 	if s == nil {
 		s = &state{}
+		if n.asks == nil {
+			n.asks = map[ask]*state{}
+		}
 		n.asks[a] = s
 	}
 	return s
@@ -148,7 +153,12 @@ func (n *Notes) Of(ctx context.Context, key string) Step {
 }
 
 // Made is the step's intent time; zero if it is not known.
-func (s Step) Made() time.Time { return s.within[len(s.within)-1].made() }
+func (s Step) Made() time.Time {
+	if owner := s.within[len(s.within)-1]; owner.made != nil {
+		return owner.made()
+	}
+	return time.Time{}
+}
 
 // Ask notes that the step is asked of somebody. Until it has ended it is in doubt.
 func (s Step) Ask(of string) (ended func(End)) {
