@@ -16,7 +16,7 @@ import (
 type keyFlags struct {
 	Namespace string `default:"default" help:"Namespace of the key (${default})."`
 	Scope     string `help:"Scope of the key: the operation."`
-	ID        string `name:"id" required:"" help:"Id of the key: made once for the intent, sent with every repeat."`
+	ID        string `name:"id" required:"" help:"Id of the key: made once for the intent, sent with every repeat. That of a step, an event or a slot is derived by idemd key."`
 	Entity    string `help:"Entity of the key: who owns the intent."`
 }
 

@@ -57,6 +57,7 @@ type cli struct {
 	Release   releaseCmd   `cmd:"" help:"Give a key up without an outcome."`
 	Run       runCmd       `cmd:"" help:"Run a command once for a key: a job of cron's, say."`
 	Lookup    lookupCmd    `cmd:"" help:"Show where a key stands, and change nothing."`
+	Key       keyCmd       `cmd:"" help:"Derive the key of a step, an event or a slot, as programs do. No server is asked."`
 	Namespace namespaceCmd `cmd:"" help:"Create, show and change namespaces."`
 	Record    recordCmd    `cmd:"" help:"Inspect and settle keys, as an operator."`
 	Reconcile reconcileCmd `cmd:"" help:"Compare what happened, by a source of truth, with what is recorded."`

@@ -115,13 +115,13 @@ func parseSpan(text string) (time.Duration, error) {
 func checkText(args, environ []string) error {
 	for i, arg := range args {
 		if !utf8.ValidString(arg) {
-			return usageError("argument %d, %+q, is not valid UTF-8: give bytes as hex:…, or an outcome as @FILE", i+1, arg)
+			return usageError("argument %d, %+q, is not valid UTF-8: give an attempt id or a fingerprint as hex:…, an outcome as @FILE; a key is UTF-8", i+1, arg)
 		}
 	}
 	for _, variable := range environ {
 		if strings.HasPrefix(variable, "IDEMD_") && !utf8.ValidString(variable) {
 			name, _, _ := strings.Cut(variable, "=") // its value may be a secret
-			return usageError("variable %+q is not valid UTF-8: give bytes as hex:…, or an outcome as @FILE", name)
+			return usageError("variable %+q is not valid UTF-8: give an attempt id or a fingerprint as hex:…, an outcome as @FILE; a key is UTF-8", name)
 		}
 	}
 	return nil
