@@ -11,13 +11,13 @@ import (
 type End int
 
 const (
-	// Unknown: nobody knows whether it was taken. There was no answer, or one that says so, or of which
+	// Unknown says that nobody knows whether it was taken. There was no answer, or one that says so, or of which
 	// it is not certain who gave it.
 	Unknown End = iota
-	// Failed: what was asked for failed, but nobody vouches that this holds for what was asked for
+	// Failed says that what was asked for failed, but nobody vouches that this holds for what was asked for
 	// before under the key.
 	Failed
-	// Answered: what has become of it is known, whenever it was asked for.
+	// Answered says that what has become of it is known, whenever it was asked for.
 	Answered
 )
 
