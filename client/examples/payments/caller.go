@@ -6,6 +6,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"sync"
+	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
@@ -23,7 +25,10 @@ type caller struct {
 	conn    *grpc.ClientConn
 	service pb.PaymentsServiceClient
 	account string
+	waits   func() // is called if a charge has no answer after longWait
 }
+
+const longWait = time.Second
 
 func newCaller(addr, account string) (*caller, error) {
 	conn, err := grpc.NewClient(addr,
@@ -34,7 +39,7 @@ func newCaller(addr, account string) (*caller, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &caller{conn: conn, service: pb.NewPaymentsServiceClient(conn), account: account}, nil
+	return &caller{conn: conn, service: pb.NewPaymentsServiceClient(conn), account: account, waits: func() {}}, nil
 }
 
 func (c *caller) close() { _ = c.conn.Close() }
@@ -46,6 +51,7 @@ func (c *caller) context(ctx context.Context) context.Context {
 // charge asks for a charge. The key is the order: one intent, however often it is sent.
 func (c *caller) charge(ctx context.Context, req *pb.ChargeRequest) answer {
 	req.TraceId = rand.Text()
+	defer time.AfterFunc(longWait, c.waits).Stop()
 	var header metadata.MD
 	response, err := c.service.Charge(c.context(ctx), req, client.Key(req.GetOrderId()), grpc.Header(&header))
 	return answer{response.GetCharge(), len(header.Get(client.MetadataReplayed)) > 0, err}
@@ -120,7 +126,23 @@ func losing(ctx context.Context, replies int) context.Context {
 	return context.WithValue(ctx, repliesToLose{}, &replies)
 }
 
-func runCaller(ctx context.Context, args []string, out io.Writer) error {
+// check asks whether the service can tell what was charged.
+func (c *caller) check(ctx context.Context, addr string) error {
+	const start = "go run ./client/examples/payments server"
+	_, err := c.charges(ctx, scenes[0].order)
+	switch status.Code(err) {
+	case codes.OK:
+		return nil
+	case codes.Unavailable:
+		return fmt.Errorf("no payments service answers on %s; start one with: %s: %w", addr, start, err)
+	case codes.Unimplemented:
+		return fmt.Errorf("what answers on %s has no method ListCharges, by which this caller sees what was charged; a service that has it starts with: %s: %w", addr, start, err)
+	default:
+		return fmt.Errorf("asking the payments service on %s what was charged: %w", addr, err)
+	}
+}
+
+func runCaller(ctx context.Context, args []string, out, notes io.Writer) error {
 	flags := flag.NewFlagSet("payments caller", flag.ContinueOnError)
 	addr := flags.String("addr", paymentsAddr, "where the payments service is")
 	name := flags.String("account", "", "who calls (default: somebody new); the same again gets the same answers again")
@@ -135,8 +157,11 @@ func runCaller(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	defer c.close()
-	if _, err := c.charges(ctx, scenes[0].order); err != nil {
-		return fmt.Errorf("no payments service answers on %s; start one with: payments server: %w", *addr, err)
+	c.waits = sync.OnceFunc(func() {
+		fmt.Fprintf(notes, "payments: a charge has no answer after %v: the service may be asking an idemd that does not answer; start it with: go run ./cmd/idemd serve\n", longWait)
+	})
+	if err := c.check(ctx, *addr); err != nil {
+		return err
 	}
 	lines, err := play(ctx, c)
 	if err != nil {

@@ -79,7 +79,7 @@ func beServer(name string, args []string) error {
 	if !ok {
 		return fmt.Errorf("there is no provider %q", name)
 	}
-	return serve(context.Background(), troubled{l, charge}, f, os.Stdout)
+	return serve(context.Background(), troubled{l, charge}, f, os.Stdout, os.Stderr)
 }
 
 // A troubled provider is the ledger with something that goes wrong as it charges.

@@ -101,7 +101,7 @@ func startService(t *testing.T, trouble func(context.Context, *ledger, entry) (e
 	})
 	waiter := store.NewWaiter(s.store, store.WaiterOptions{})
 	t.Cleanup(waiter.Close)
-	server, err := newServer(waiter, troubled{l, trouble}, guarding{recover: true, lease: time.Second})
+	server, _, err := newServer(waiter, troubled{l, trouble}, guarding{recover: true, lease: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	err := run(ctx, os.Args[1:], os.Stdout)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	if err == nil || errors.Is(err, flag.ErrHelp) {
 		return
 	}
@@ -44,7 +44,7 @@ func main() {
 	os.Exit(1)
 }
 
-func run(ctx context.Context, args []string, out io.Writer) error {
+func run(ctx context.Context, args []string, out, notes io.Writer) error {
 	command, rest := "", args
 	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
 		command, rest = args[0], args[1:]
@@ -53,9 +53,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	case "":
 		return runStory(ctx, rest, out)
 	case "server":
-		return runServer(ctx, rest, out)
+		return runServer(ctx, rest, out, notes)
 	case "caller":
-		return runCaller(ctx, rest, out)
+		return runCaller(ctx, rest, out, notes)
 	default:
 		return fmt.Errorf("there is no command %q: give server, caller, or nothing for the whole story", command)
 	}

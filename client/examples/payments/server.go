@@ -42,13 +42,13 @@ func (g *guarding) flags(flags *flag.FlagSet) {
 	flags.DurationVar(&g.lease, "lease", 0, "how long a key is held without a renewal (default: what the .proto declares)")
 }
 
-// newServer makes the service's gRPC server. With g.off, s is not used.
-func newServer(s store.Store, p provider, g guarding) (*grpc.Server, error) {
+// newServer makes the service's gRPC server, and its guard. With g.off there is no guard, and s is not used.
+func newServer(s store.Store, p provider, g guarding) (*grpc.Server, *client.Guard, error) {
 	service := &payments{provider: p, checks: g.recover}
 	if g.off {
 		server := grpc.NewServer()
 		pb.RegisterPaymentsServiceServer(server, service)
-		return server, nil
+		return server, nil, nil
 	}
 	opts := []client.GuardOption{client.Owner(account)} // the .proto says the rest
 	if g.recover {
@@ -66,7 +66,7 @@ func newServer(s store.Store, p provider, g guarding) (*grpc.Server, error) {
 	guard := client.NewGuard(s, opts...)
 	server := grpc.NewServer(guard.ServerOptions()...)
 	pb.RegisterPaymentsServiceServer(server, service)
-	return server, guard.Verify(server)
+	return server, guard, guard.Verify(server)
 }
 
 const charge = pb.PaymentsService_Charge_FullMethodName
@@ -95,7 +95,7 @@ func (f *serverFlags) parse(args []string) error {
 	return parse(flags, args)
 }
 
-func runServer(ctx context.Context, args []string, out io.Writer) error {
+func runServer(ctx context.Context, args []string, out, notes io.Writer) error {
 	var f serverFlags
 	if err := f.parse(args); err != nil {
 		return err
@@ -105,20 +105,38 @@ func runServer(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	defer l.close() //nolint:errcheck // each entry was synced
-	return serve(ctx, l, f, out)
+	return serve(ctx, l, f, out, notes)
+}
+
+// checkIdemd notes if idemd does not answer. The server starts all the same: idemd may be about to start, too.
+func (f *serverFlags) checkIdemd(ctx context.Context, guard *client.Guard, notes io.Writer) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	err := guard.Ready(ctx)
+	if err == nil {
+		return
+	}
+	means := "every charge is refused"
+	if f.observe {
+		means = "nothing is observed"
+	}
+	fmt.Fprintf(notes, "payments: idemd does not answer on %s, so %s until it does; start it with: go run ./cmd/idemd serve\n  (%v)\n", f.idemd, means, err)
 }
 
 // serve serves until ctx ends. Then calls finish first, and what they did is recorded before
 // the connection to idemd goes.
-func serve(ctx context.Context, p provider, f serverFlags, out io.Writer) error {
+func serve(ctx context.Context, p provider, f serverFlags, out, notes io.Writer) error {
 	idemd, err := client.Dial(f.idemd)
 	if err != nil {
 		return err
 	}
 	defer idemd.Close()
-	server, err := newServer(idemd, p, f.guarding)
+	server, guard, err := newServer(idemd, p, f.guarding)
 	if err != nil {
 		return err
+	}
+	if guard != nil {
+		f.checkIdemd(ctx, guard, notes)
 	}
 	listener, err := net.Listen("tcp", f.addr)
 	if err != nil {

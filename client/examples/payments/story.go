@@ -170,7 +170,7 @@ func playIn(ctx context.Context, dir string, g guarding) (lines []line, err erro
 	defer func() { err = errors.Join(err, embedded.Close()) }()
 	waiter := store.NewWaiter(embedded, store.WaiterOptions{}) // a server has its own
 	defer waiter.Close()
-	server, err := newServer(waiter, l, g)
+	server, _, err := newServer(waiter, l, g)
 	if err != nil {
 		return nil, err
 	}

@@ -86,7 +86,7 @@ func inShort(l line) string {
 func TestWholeStory(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	if err := run(t.Context(), nil, &out); err != nil {
+	if err := run(t.Context(), nil, &out, io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
@@ -106,7 +106,7 @@ func TestRefusesWrongArguments(t *testing.T) {
 	t.Parallel()
 	ledger := "--ledger=" + filepath.Join(t.TempDir(), "ledger")
 	for _, args := range [][]string{{"sever"}, {"server", "x"}, {"--unguarded", "x"}, {"caller", "x"}, {"server", ledger, "--addr=x"}} {
-		if err := run(t.Context(), args, io.Discard); err == nil {
+		if err := run(t.Context(), args, io.Discard, io.Discard); err == nil {
 			t.Errorf("%q is accepted", args)
 		}
 	}
@@ -122,9 +122,10 @@ func TestServerAndCaller(t *testing.T) {
 	idemd := startIdemd(t, filepath.Join(dir, "idemd"))
 	said, out := io.Pipe()
 	served := make(chan error, 1)
+	var notes strings.Builder
 	go func() {
 		served <- run(ctx, []string{"server", "--addr=127.0.0.1:0",
-			"--idemd=" + idemd.addr, "--ledger=" + filepath.Join(dir, "ledger")}, out)
+			"--idemd=" + idemd.addr, "--ledger=" + filepath.Join(dir, "ledger")}, out, &notes)
 		_ = out.Close()
 	}()
 	text, err := bufio.NewReader(said).ReadString('\n')
@@ -134,7 +135,7 @@ func TestServerAndCaller(t *testing.T) {
 	}
 	var first, second strings.Builder
 	for _, out := range []*strings.Builder{&first, &second} {
-		if err := run(t.Context(), []string{"caller", "--addr=" + addr, "--account=account-1"}, out); err != nil {
+		if err := run(t.Context(), []string{"caller", "--addr=" + addr, "--account=account-1"}, out, io.Discard); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -153,5 +154,8 @@ func TestServerAndCaller(t *testing.T) {
 	end()
 	if err := <-served; err != nil {
 		t.Errorf("the server ended with %v", err)
+	}
+	if notes.Len() > 0 {
+		t.Errorf("with an idemd that answers the server noted %q", &notes)
 	}
 }
