@@ -46,8 +46,13 @@ func (w *worker) handle(ctx context.Context, received []jetstream.Msg) {
 		batch = append(batch, message(m))
 	}
 	for i, d := range w.consumer.Consume(ctx, batch) {
-		if d.Action != client.Ack {
+		switch {
+		case d.Action != client.Ack:
 			slog.Warn(d.Action.String(), "event", batch[i].ID, "error", d.Err, "after", d.After)
+		case d.Repeat:
+			slog.Info("shipped before", "event", batch[i].ID)
+		default:
+			slog.Info("shipped", "event", batch[i].ID)
 		}
 		if err := w.settle(ctx, received[i], d); err != nil {
 			slog.Error("not settled, so it comes again", "event", batch[i].ID, "error", err)
