@@ -3,7 +3,8 @@
 //
 //	nats-server --jetstream --addr 127.0.0.1
 //	go run ./cmd/idemd serve
-//	idemd namespace create shop --retention 7d
+//	go run ./cmd/idemd namespace create shop --retention 7d
+//	createdb shop                      # as a user of PostgreSQL who may; the URL below names none, which is $PGUSER or your own name
 //	cd client/examples/outbox
 //	export DATABASE_URL='postgres://localhost/shop?idle_in_transaction_session_timeout=60s' # longer than the relay may wait for its broker
 //	go run . migrate
@@ -119,7 +120,12 @@ func withIdemd(addr string, f func(store.Store) error) error {
 		return err
 	}
 	err = f(c)
-	draining, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	patience := 10 * time.Second
+	if errors.Is(err, store.ErrUnavailable) {
+		patience = time.Second // what idemd is not told by then ends with its lease
+		err = fmt.Errorf("idemd does not answer on %s; start it with: go run ./cmd/idemd serve (%w)", addr, err)
+	}
+	draining, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	return errors.Join(err, client.Drain(draining), c.Close())
 }

@@ -7,11 +7,14 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/idemd/idemd/client/internal/idemdtest"
+	"github.com/idemd/idemd/client/internal/natstest"
 	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/storetest"
 )
@@ -72,6 +75,27 @@ func TestMistakes(t *testing.T) {
 		}
 		if out.Len() > 0 {
 			t.Errorf("%q printed %q", test.args, &out)
+		}
+	}
+}
+
+const commandVariable = "IDEMD_TEST_COMMAND" // makes the test binary the command
+
+// TestIdemdAway has a command without an idemd say where it looked for one, and not wait for it for long. They are
+// processes of their own, as what they could not tell idemd goes on in the background.
+func TestIdemdAway(t *testing.T) {
+	nats := natstest.Start(t)
+	for _, command := range []string{"pay order-1 key-1", "work"} {
+		args := append([]string{"--database", "postgres://127.0.0.1:1/none", "--nats", nats, "--idemd", "127.0.0.1:1"}, strings.Fields(command)...)
+		cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
+		cmd.Env = append(os.Environ(), commandVariable+"=1")
+		start := time.Now()
+		text, err := cmd.CombinedOutput()
+		if want := "outbox: idemd does not answer on 127.0.0.1:1; start it with: go run ./cmd/idemd serve"; err == nil || !strings.HasPrefix(string(text), want) {
+			t.Errorf("%s: %s (%v), want %s", command, text, err, want)
+		}
+		if took := time.Since(start); took > 8*time.Second {
+			t.Errorf("%s took %v", command, took)
 		}
 	}
 }

@@ -21,6 +21,10 @@ import (
 
 // No test leaves a goroutine behind. The one that waits for the PostgreSQL of all tests ends with the process.
 func TestMain(m *testing.M) {
+	if os.Getenv(commandVariable) != "" {
+		main()
+		return
+	}
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 	if plan := os.Getenv(relayVariable); plan != "" {
 		relayProcess(plan)
