@@ -55,10 +55,10 @@ func readmeText(t *testing.T) string {
 // A page marks what is tested with a comment in the line before a code block, which
 // no reader sees: `<!-- tour -->` for commands with their output, which are typed into one shell per page,
 // `<!-- database -->` and `<!-- regions -->` for those with a database and with regions, `<!-- compile -->` for Go
-// programs, `<!-- guarded -->` for what two of them print, `<!-- part -->` for some lines of one, `<!-- script -->` for a script that cron starts,
+// programs, `<!-- prints -->` for what such a program prints, `<!-- part -->` for some lines of one, `<!-- script -->` for a script that cron starts,
 // `<!-- twice -->` for what to look at when something was done twice, `<!-- steps -->` for the way from a key to
 // those of its steps.
-var readmeBlock = regexp.MustCompile("(?m)^<!-- (tour|database|regions|compile|guarded|part|script|twice|steps) -->\n```[a-z]+\n((?:[^`]|`[^`])*?)^```$")
+var readmeBlock = regexp.MustCompile("(?m)^<!-- (tour|database|regions|compile|prints|part|script|twice|steps) -->\n```[a-z]+\n((?:[^`]|`[^`])*?)^```$")
 
 // blocks are those of a kind in the page.
 func (p readmePage) blocks(t *testing.T, kind string) (blocks []string) {

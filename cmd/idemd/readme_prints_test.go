@@ -1,20 +1,23 @@
 package main
 
 import (
-	"bytes"
+	"bufio"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/idemd/idemd/store/sqlstore/pgtest"
 )
 
 // TestReadmeGuarded runs the service and the caller that the client's page begins with, first as they are and then
 // with the line of Observe taken out, and compares what they print with what the page has.
 func TestReadmeGuarded(t *testing.T) {
 	page := readmePageOf(t, "client/README.md")
-	programs, want := page.blocks(t, "compile"), page.blocks(t, "guarded")
+	programs, want := page.blocks(t, "compile"), page.blocks(t, "prints")
 	if len(programs) < 2 || len(want) != 3 {
 		t.Fatalf("%d programs, and %d blocks of what they print", len(programs), len(want))
 	}
@@ -25,16 +28,35 @@ func TestReadmeGuarded(t *testing.T) {
 		t.Fatal("the service does not observe at first")
 	}
 
+	const command = "$ go run caller.go\n"
 	service := startProgram(t, build(t, observing))
-	checkPrinted(t, want[0], output(t, caller))
-	checkPrinted(t, want[1], service.end())
+	first := output(t, caller)
+	service.await(t, " recorded ") // in the background, as it only observes
+	second := output(t, caller)
+	service.await(t, " replayed ")
+	checkPrinted(t, want[0], command+first+command+second)
+	checkPrinted(t, want[1], "$ go run service.go\n"+service.end())
 	service = startProgram(t, build(t, enforcing))
-	checkPrinted(t, want[2], output(t, caller))
+	checkPrinted(t, want[2], command+output(t, caller)+command+output(t, caller))
 	service.end()
 
 	nowhere := strings.ReplaceAll(enforcing, addrs.Replace("127.0.0.1:7600"), "127.0.0.1:1")
 	if printed := startProgram(t, build(t, nowhere)).end(); !strings.Contains(printed, "idemd is not ready") {
 		t.Errorf("without an idemd the service prints only:\n%s", printed)
+	}
+}
+
+// TestReadmeGuardRow runs the program of the page about guards in a database, twice.
+func TestReadmeGuardRow(t *testing.T) {
+	page := readmePageOf(t, "client/guard/README.md")
+	programs, want := page.blocks(t, "compile"), page.blocks(t, "prints")
+	if len(programs) != 1 || len(want) != 2 {
+		t.Fatalf("%d programs, and %d blocks of what they print", len(programs), len(want))
+	}
+	source := regexp.MustCompile(`"postgres://[^"]*"`).ReplaceAllString(programs[0], strconv.Quote(pgtest.Shared(t).NewDatabase(t)))
+	path := build(t, strings.ReplaceAll(source, "127.0.0.1:7600", serve(t, t.TempDir()).addr))
+	for _, block := range want {
+		checkPrinted(t, block, "$ go run pay.go\n"+output(t, path))
 	}
 }
 
@@ -76,50 +98,61 @@ func output(t *testing.T, path string) string {
 // pageProgram is a program of a page that serves.
 type pageProgram struct {
 	cmd     *exec.Cmd
-	printed bytes.Buffer
-	ended   chan struct{}
+	lines   *bufio.Scanner
+	printed strings.Builder
 }
 
 // startProgram starts one, and returns when it serves.
 func startProgram(t *testing.T, path string) *pageProgram {
 	t.Helper()
-	p := &pageProgram{cmd: exec.Command(path), ended: make(chan struct{})}
-	serves := make(chan struct{})
-	p.cmd.Stderr = writerFunc(func(b []byte) (int, error) {
-		if p.printed.Write(b); bytes.Contains(b, []byte(" serves on ")) {
-			close(serves)
-		}
-		return len(b), nil
-	})
+	p := &pageProgram{cmd: exec.Command(path)}
+	log, err := p.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.lines = bufio.NewScanner(log)
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	go func() {
-		_ = p.cmd.Wait()
-		close(p.ended)
-	}()
 	t.Cleanup(func() { p.end() })
-	select {
-	case <-serves:
-	case <-p.ended:
-		t.Fatalf("the program ended:\n%s", p.printed.String())
-	}
+	p.await(t, " serves on ")
 	return p
+}
+
+// await reads what the program prints, up to a line that has a text.
+func (p *pageProgram) await(t *testing.T, text string) {
+	t.Helper()
+	for p.next() {
+		if strings.Contains(p.lines.Text(), text) {
+			return
+		}
+	}
+	t.Fatalf("the program ended before it printed %q:\n%s", text, p.printed.String())
+}
+
+func (p *pageProgram) next() bool {
+	if !p.lines.Scan() {
+		return false
+	}
+	p.printed.WriteString(p.lines.Text() + "\n")
+	return true
 }
 
 // end ends the program, and returns what it printed.
 func (p *pageProgram) end() string {
 	_ = p.cmd.Process.Kill()
-	<-p.ended
+	for p.next() { // it is all read before Wait closes the pipe
+	}
+	_ = p.cmd.Wait()
 	return p.printed.String()
 }
 
-// checkPrinted compares what a program printed with a block that begins with the command.
-func checkPrinted(t *testing.T, block, printed string) {
+// checkPrinted compares commands, and what they printed, with a block of a page.
+func checkPrinted(t *testing.T, want, got string) {
 	t.Helper()
 	logTime := regexp.MustCompile(`(?m)^\d{4}/\d\d/\d\d \d\d:\d\d:\d\d `)
 	shaped := func(text string) string { return shape(logTime.ReplaceAllString(text, "")) }
-	if command, want, _ := strings.Cut(block, "\n"); shaped(printed) != shaped(want) {
-		t.Errorf("%s\nprints:\n%s\nthe page has:\n%s", command, printed, want)
+	if shaped(got) != shaped(want) {
+		t.Errorf("this is printed:\n%s\nthe page has:\n%s", got, want)
 	}
 }
