@@ -14,7 +14,7 @@ import (
 )
 
 // TestReadmeGuarded runs the service and the caller that the client's page begins with, first as they are and then
-// with the line of Observe taken out, and compares what they print with what the page has.
+// without the line of Observe, and compares what they print with what the page has.
 func TestReadmeGuarded(t *testing.T) {
 	page := readmePageOf(t, "client/README.md")
 	programs, want := page.blocks(t, "compile"), page.blocks(t, "prints")
@@ -39,10 +39,23 @@ func TestReadmeGuarded(t *testing.T) {
 	service = startProgram(t, build(t, enforcing))
 	checkPrinted(t, want[2], command+output(t, caller)+command+output(t, caller))
 	service.end()
+}
 
-	nowhere := strings.ReplaceAll(enforcing, addrs.Replace("127.0.0.1:7600"), "127.0.0.1:1")
-	if printed := startProgram(t, build(t, nowhere)).end(); !strings.Contains(printed, "idemd is not ready") {
-		t.Errorf("without an idemd the service prints only:\n%s", printed)
+// TestReadmeWithoutIdemd starts each service of the pages without an idemd: it says so, and serves.
+func TestReadmeWithoutIdemd(t *testing.T) {
+	services := 0
+	for _, source := range readmeBlocks(t, "compile") {
+		if !strings.Contains(source, ".Serve(") && !strings.Contains(source, ".ListenAndServe(") {
+			continue
+		}
+		services++
+		addrs := strings.NewReplacer("127.0.0.1:7600", "127.0.0.1:1", "127.0.0.1:7700", freeAddr(t), "127.0.0.1:7780", freeAddr(t))
+		if printed := startProgram(t, build(t, addrs.Replace(source))).end(); !strings.Contains(printed, "idemd is not ready") {
+			t.Errorf("without an idemd this prints:\n%s\n%s", printed, source)
+		}
+	}
+	if services < 2 {
+		t.Errorf("the pages have %d services, want one of gRPC and one of HTTP at least", services)
 	}
 }
 
