@@ -50,7 +50,9 @@ func checkCallerSaysThatItWaits(t *testing.T, addr string) {
 		t.Errorf("the caller noted %q (%v), want %q", text, err, want)
 	}
 	end()
-	<-called
+	if err := <-called; err == nil {
+		t.Error("a caller that is ended before it is answered reports no error")
+	}
 }
 
 // A caller tells a service that answers, and cannot show what was charged, from none.
