@@ -10,6 +10,9 @@ import (
 	"path/filepath"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/idemd/idemd/client"
 	"github.com/idemd/idemd/client/guard"
 	"github.com/idemd/idemd/store"
@@ -55,6 +58,41 @@ func Example() {
 	// receipt of attempt 1 false <nil>
 	// receipt of attempt 1 true <nil>
 	// 1 payment
+}
+
+// A first attempt dies before it does anything, and the next one is told to check. The guard has looked: within its
+// function no earlier attempt can have acted. So a "no" that is found out there is final.
+func ExampleInbox_refusal() {
+	db, closeDB := exampleDB("CREATE TABLE payments (order_id TEXT, cents INTEGER)")
+	defer closeDB()
+	idemd := storetest.NewMemory(store.SystemClock{}) // elsewhere: client.Dial
+
+	ledger := guard.Inbox{Name: "ledger"}
+	migrate(db, ledger.DDL)
+	pay := func(_ context.Context, a *client.Attempt) (receipt string, err error) {
+		if a.Number == 1 {
+			return "", errors.New("killed")
+		}
+		err = inTx(db, func(ctx context.Context, tx *sql.Tx) error {
+			entry, err := ledger.Do(ctx, guard.SQLite.Tx(tx), a.DownstreamKey("ledger"), nil, func() ([]byte, error) {
+				a.NothingFound()
+				return nil, status.Error(codes.FailedPrecondition, "the account is closed")
+			})
+			receipt = string(entry.Outcome)
+			return err
+		})
+		return receipt, err
+	}
+
+	key := store.Key{Namespace: store.DefaultNamespace, Scope: "pay", ID: "order-1001", Entity: "customer-7"}
+	for range 3 {
+		result, err := client.Do(context.Background(), idemd, key, nil, pay)
+		fmt.Println(err, result.Replayed)
+	}
+	// Output:
+	// killed false
+	// rpc error: code = FailedPrecondition desc = the account is closed false
+	// rpc error: code = FailedPrecondition desc = the account is closed true
 }
 
 // The app was restarted and made a fresh key for an order that is captured. The order knows, and
