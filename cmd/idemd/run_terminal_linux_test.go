@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -44,6 +46,17 @@ func on(terminal *os.File) func(*exec.Cmd) {
 		cmd.Stdin = terminal
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	}
+}
+
+// shellOn is a shell that is the first process of a terminal.
+func shellOn(t *testing.T, terminal *os.File, dir, script string) *exec.Cmd {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	t.Cleanup(cancel)
+	shell := exec.CommandContext(ctx, "sh", "-c", script)
+	shell.Dir, shell.WaitDelay = dir, time.Second
+	on(terminal)(shell)
+	return shell
 }
 
 func TestRunOnATerminal(t *testing.T) {
@@ -104,9 +117,7 @@ func testTerminalTyped(t *testing.T, s *served) {
 		{`sh -c 'read x </dev/tty || echo not in the foreground' </dev/null`, "not in the foreground\ncode 0\nthen two\n", []string{"two\n"}},
 	} {
 		keyboard, terminal := openTerminal(t)
-		shell := exec.CommandContext(t.Context(), "sh", "-c", path+" run --addr="+s.addr+" --key=typed -- "+test.command+"; echo code $?; echo up >up; read y; echo then $y")
-		on(terminal)(shell)
-		shell.Dir = dir
+		shell := shellOn(t, terminal, dir, path+" run --addr="+s.addr+" --key=typed -- "+test.command+"; echo code $?; echo up >up; read y; echo then $y")
 		go func() {
 			for _, line := range test.typed {
 				_, _ = os.ReadFile(up) // it reads next
@@ -130,10 +141,9 @@ func testTerminalLeaseLost(t *testing.T, s *served) {
 	alive := fifo(t, dir, "alive")
 	const command = `sh -c "exec >alive; echo up; sleep 1000" & wait`
 	// The shell stays: with the terminal's first process all others would end.
-	shell := exec.CommandContext(t.Context(), "sh", "-c", path+" run --addr="+s.addr+" --key=terminal-lost --lease=3s --kill-after=1s -- sh -c '"+command+"'; echo code $?; read y")
-	on(terminal)(shell)
+	shell := shellOn(t, terminal, dir, path+" run --addr="+s.addr+" --key=terminal-lost --lease=3s --kill-after=1s -- sh -c '"+command+"'; echo code $?; read y")
 	var stdout bytes.Buffer
-	shell.Dir, shell.Stdout = dir, &stdout
+	shell.Stdout = &stdout
 	if err := shell.Start(); err != nil {
 		t.Fatal(err)
 	}

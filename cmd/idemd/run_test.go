@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -29,6 +30,10 @@ func guard(t *testing.T, dir, addr, flags, script string) *guarded {
 	return guardAs(t, dir, addr, flags, script, func(*exec.Cmd) {})
 }
 
+// within is how long a run, and what a test and its command wait for of each other, may take: what goes wrong
+// fails a test then, and does not stop it.
+const within = time.Minute
+
 // guardAs is guard for a process that set changes.
 func guardAs(t *testing.T, dir, addr, flags, script string, set func(*exec.Cmd)) *guarded {
 	t.Helper()
@@ -38,9 +43,11 @@ func guardAs(t *testing.T, dir, addr, flags, script string, set func(*exec.Cmd))
 	}
 	g := &guarded{stderr: said{more: make(chan struct{}, 1)}}
 	args := append(append([]string{"run", "--addr=" + addr}, strings.Fields(flags)...), "--", "sh", "-c", script)
-	g.cmd = exec.CommandContext(t.Context(), path, args...)
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	t.Cleanup(cancel)
+	g.cmd = exec.CommandContext(ctx, path, args...)
 	g.cmd.Dir, g.cmd.Stdout, g.cmd.Stderr = dir, &g.stdout, &g.stderr
-	g.cmd.WaitDelay = time.Minute
+	g.cmd.WaitDelay = within
 	set(g.cmd)
 	if err := g.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -64,9 +71,15 @@ func (s *said) Write(p []byte) (int, error) {
 }
 
 // await returns when text was written.
-func (s *said) await(text string) {
+func (s *said) await(t *testing.T, text string) {
+	t.Helper()
+	late := time.After(within)
 	for !strings.Contains(s.String(), text) {
-		<-s.more
+		select {
+		case <-s.more:
+		case <-late:
+			t.Fatalf("it does not say %q within %v: %s", text, within, s.String())
+		}
 	}
 }
 
@@ -102,6 +115,7 @@ func fifo(t *testing.T, dir, name string) string {
 // readFifo returns what is written until the last writer has closed it.
 func readFifo(t *testing.T, path string) string {
 	t.Helper()
+	defer otherEnd(t, path)()
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -111,9 +125,20 @@ func readFifo(t *testing.T, path string) string {
 
 func writeFifo(t *testing.T, path string) {
 	t.Helper()
+	defer otherEnd(t, path)()
 	if err := os.WriteFile(path, []byte("go on\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// otherEnd is there in time if nobody else is at the other end of a named pipe, so that what waits for that goes on.
+func otherEnd(t *testing.T, path string) (stop func() bool) {
+	return time.AfterFunc(within, func() {
+		t.Errorf("nobody has opened the other end of %s within %v", path, within)
+		if f, err := os.OpenFile(path, os.O_RDWR, 0); err == nil {
+			_ = f.Close()
+		}
+	}).Stop
 }
 
 func TestRun(t *testing.T) {
@@ -316,13 +341,14 @@ func killed(t *testing.T, s *served, flags, command string) {
 	_ = g.cmd.Wait()
 }
 
-// openFifo opens a fifo. What the test reads from it comes within a minute.
+// openFifo opens a fifo. What the test reads from it comes in time.
 func openFifo(t *testing.T, path string) *bufio.Reader {
 	t.Helper()
+	defer otherEnd(t, path)()
 	r, err := os.Open(path)
 	if err == nil {
 		t.Cleanup(func() { _ = r.Close() })
-		err = r.SetReadDeadline(time.Now().Add(time.Minute))
+		err = r.SetReadDeadline(time.Now().Add(within))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -459,7 +485,7 @@ func testRunRecordedAtLast(t *testing.T, _ *served) {
 	server.kill()
 	server.wait()
 	writeFifo(t, up)
-	g.stderr.await("could not be recorded yet")
+	g.stderr.await(t, "could not be recorded yet")
 	startChildOn(t, "--data-dir="+data, "--grpc-addr="+addr)
 	g.wait().is(t, 0, "done\n", "could not be recorded yet")
 	guard(t, dir, addr, "--key=late", `echo ran`).wait().is(t, 0, "done\n", "idemd: replay")
@@ -513,7 +539,6 @@ func testRunSignalAtTheEnd(t *testing.T, _ *served) {
 	writeFifo(t, goOn)
 	until(t, func() bool { return syscall.Kill(pid, 0) != nil })
 	_ = g.cmd.Process.Signal(syscall.SIGTERM)
-	defer time.AfterFunc(time.Minute, func() { _ = g.cmd.Process.Kill() }).Stop()
 	g.wait().is(t, 0, "done\n", "exit code 0, which is not recorded")
 }
 
