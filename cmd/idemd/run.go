@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -38,12 +40,12 @@ type runCmd struct {
 	Entity     string  `help:"Entity of the key: who owns the intent."`
 	IntentTime instant `placeholder:"RFC3339" help:"When the slot was: a repeat that comes after retention is then refused, and not taken for new."`
 
-	Wait          span    `help:"How long to wait while another run holds the key, or idemd does not answer (not at all)."`
-	Lease         span    `help:"How long the right to act lasts without a renewal, 1s to 15m (the namespace's, 30s by default): so long others wait after a crash, and so long an outage of idemd may last while the command runs."`
-	OnLapse       string  `enum:"takeover,hold" default:"takeover" help:"If a run fails, or dies, nobody knows what it did: takeover, the next one, also one that waits, is told to check and runs (unless the namespace holds); or hold, nobody runs before a person has settled it."`
-	FinalCodes    []uint8 `placeholder:"N" help:"Exit codes, beside 0, that are a final answer: repeats exit with the same."`
-	NoEffectCodes []uint8 `placeholder:"N" help:"Exit codes that say that nothing happened, such as 75: the key is free again."`
-	KillAfter     span    `help:"How long the command has to end before the right to act is over, if the lease is not renewed, up to a third of the lease (a sixth, and not more than 5s)."`
+	Wait          span     `help:"How long to wait while another run holds the key, or idemd does not answer (not at all)."`
+	Lease         span     `help:"How long the right to act lasts without a renewal, 1s to 15m (the namespace's, 30s by default): so long others wait after a crash, and so long an outage of idemd may last while the command runs."`
+	OnLapse       string   `enum:"takeover,hold" default:"takeover" help:"If nobody knows what a run did, as it was killed or by --unknown-codes: takeover, the next one, also one that waits, is told to check and runs (unless the namespace holds); or hold, nobody runs before a person has settled it."`
+	UnknownCodes  []string `placeholder:"N" help:"Exit codes after which nobody knows what the command did, 1 to 255; or any, all of these. (None: whatever the command exits with is recorded, and a repeat exits with the same.)"`
+	NoEffectCodes []string `placeholder:"N" help:"Exit codes that say that nothing happened, such as 75: the key is free again."`
+	KillAfter     span     `help:"How long the command has to end before the right to act is over, if the lease is not renewed, up to a third of the lease (a sixth, and not more than 5s)."`
 
 	Addr          string `default:"127.0.0.1:7600" placeholder:"HOST:PORT" help:"Where the server listens (${default})."`
 	CA            string `name:"ca" placeholder:"FILE" help:"Use TLS: the authorities of the server's certificate, in PEM."`
@@ -84,10 +86,9 @@ func (c *runCmd) run(s *session) error {
 	case strings.HasPrefix(first, "-"): // or it would be the command, and use the slot up
 		return usageError("%s is no flag of run; a command whose name begins with - is given after --", first)
 	}
-	for _, code := range slices.Concat(c.FinalCodes, c.NoEffectCodes) {
-		if code == 0 || slices.Contains(c.FinalCodes, code) && slices.Contains(c.NoEffectCodes, code) {
-			return usageError("exit code %d: 0 is final and is not listed, and no code is both in --final-codes and --no-effect-codes", code)
-		}
+	unknown, noEffect, err := c.codes()
+	if err != nil {
+		return err
 	}
 	if len(c.Command) == 0 || c.Command[0] == "" {
 		return usageError("name the command to run, after --")
@@ -102,10 +103,57 @@ func (c *runCmd) run(s *session) error {
 		return err
 	}
 	defer idemd.Close()
-	r := &guardedRun{runCmd: c, s: s, idemd: idemd}
+	r := &guardedRun{runCmd: c, s: s, idemd: idemd, unknown: unknown, noEffect: noEffect}
 	ctx, done := r.listen()
 	defer done()
 	return r.do(ctx)
+}
+
+// codes are the exit codes that the flags name.
+func (c *runCmd) codes() (unknown, noEffect exitCodes, err error) {
+	if unknown, err = parseExitCodes(c.UnknownCodes, true); err != nil {
+		return nil, nil, usageError("--unknown-codes: %w", err)
+	}
+	if noEffect, err = parseExitCodes(c.NoEffectCodes, false); err != nil {
+		return nil, nil, usageError("--no-effect-codes: %w", err)
+	}
+	for code := range noEffect {
+		if unknown[code] && !slices.Equal(c.UnknownCodes, anyCode) {
+			return nil, nil, usageError("exit code %d is in both --unknown-codes and --no-effect-codes: leave it out of one", code)
+		}
+	}
+	return unknown, noEffect, nil
+}
+
+// exitCodes are codes of commands that fail.
+type exitCodes map[int]bool
+
+// anyCode stands for all of them.
+var anyCode = []string{"any"}
+
+// parseExitCodes reads numbers or, if that is allowed, any.
+func parseExitCodes(texts []string, allowAny bool) (exitCodes, error) {
+	codes, allowed := exitCodes{}, "give numbers from 1 to 255, such as 2,75"
+	if allowAny {
+		allowed += ", or any alone"
+	}
+	if allowAny && slices.Equal(texts, anyCode) {
+		for code := 1; code <= math.MaxUint8; code++ {
+			codes[code] = true
+		}
+		return codes, nil
+	}
+	if texts != nil && len(texts) == 0 {
+		return nil, errors.New("it is empty: " + allowed)
+	}
+	for _, text := range texts {
+		code, err := strconv.ParseUint(text, 10, 8)
+		if err != nil || code == 0 {
+			return nil, fmt.Errorf("%q is no exit code of a command that failed: %s", text, allowed)
+		}
+		codes[int(code)] = true
+	}
+	return codes, nil
 }
 
 // killAfter is how long the command has to end of a lease. The first renewal is sent after a
@@ -199,7 +247,11 @@ func withReason(err error) error {
 
 // replay is a repeat: it writes what the run wrote that was recorded, and exits as it did.
 func (r *guardedRun) replay(of ran, age time.Duration) error {
-	fmt.Fprintf(r.s.stderr, "idemd: replay, age %v: it ended with exit code %d, and is not run again%s\n", span(age.Round(time.Second)), of.ExitCode, of.cut())
+	again := ""
+	if of.ExitCode != 0 {
+		again = " (to run it all the same give it another --key)"
+	}
+	fmt.Fprintf(r.s.stderr, "idemd: replay, age %v: it ended with exit code %d, and is not run again%s%s\n", span(age.Round(time.Second)), of.ExitCode, again, of.cut())
 	if _, err := r.s.stdout.Write(of.Stdout.Kept); err != nil {
 		return exitError{unwritten(err), exitRunFailed}
 	}

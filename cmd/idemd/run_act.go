@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -22,6 +21,8 @@ type guardedRun struct {
 	s       *session
 	idemd   *client.Client
 	signals chan os.Signal // for the command
+
+	unknown, noEffect exitCodes // what the flags say of exit codes
 
 	mu     sync.Mutex
 	acting bool          // the command runs, or is about to be started
@@ -156,20 +157,19 @@ func leaseOf(a *client.Attempt) time.Duration {
 	return (left + min(left/9, time.Second)).Round(time.Second / 2)
 }
 
-// meaning says what the end of the command means for the key. While it is in doubt whether
-// an earlier run acted, no failure is final: an "already done" may be about that one.
+// meaning says what the end of the command means for the key. A code with which it has exited by itself is
+// its answer, and is recorded. While it is in doubt whether an earlier run acted, no failure is: an "already
+// done" may be about that one.
 func (r *guardedRun) meaning(a *client.Attempt) (ran, error) {
-	code := r.ending.Code
-	listed := func(codes []uint8) bool { return code < 256 && slices.Contains(codes, uint8(code)) }
-	switch {
+	switch code := r.ending.Code; {
 	case r.ending.Stopped:
 		return ran{}, errEnded
-	case code == 0, listed(r.FinalCodes) && !a.Unsettled:
-		return ran{ExitCode: code, Stdout: r.ending.Stdout, Stderr: r.ending.Stderr}, nil
-	case listed(r.NoEffectCodes):
+	case r.noEffect[code]:
 		return ran{}, client.NoEffect(errEnded)
-	default:
+	case r.ending.Signalled, r.unknown[code], code != 0 && a.Unsettled:
 		return ran{}, errEnded
+	default:
+		return ran{ExitCode: code, Stdout: r.ending.Stdout, Stderr: r.ending.Stderr}, nil
 	}
 }
 
@@ -244,7 +244,7 @@ func (r *guardedRun) ended(ctx context.Context, err error) error {
 	}
 	if failed := r.recordedAtLast(ctx); failed != nil {
 		fmt.Fprintf(r.s.stderr, "idemd: the command ended with exit code %d, which is not recorded (%s): the next run of this key is told to check\n", code, oneLine(failed.Error()))
-	} else if err != nil && !slices.Contains(r.NoEffectCodes, uint8(code)) {
+	} else if err != nil && !r.noEffect[code] {
 		next := "the next run of this key is told so, unless the namespace holds it"
 		if r.OnLapse == "hold" {
 			next = "no run of this key begins before a person has settled it"

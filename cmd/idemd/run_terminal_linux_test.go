@@ -108,7 +108,7 @@ func testTerminalTyped(t *testing.T, s *served) {
 	if err := os.WriteFile(noProgram, []byte{0}, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for _, test := range []struct {
+	for i, test := range []struct {
 		command, stdout string
 		typed           []string
 	}{
@@ -117,7 +117,7 @@ func testTerminalTyped(t *testing.T, s *served) {
 		{`sh -c 'read x </dev/tty || echo not in the foreground' </dev/null`, "not in the foreground\ncode 0\nthen two\n", []string{"two\n"}},
 	} {
 		keyboard, terminal := openTerminal(t)
-		shell := shellOn(t, terminal, dir, path+" run --addr="+s.addr+" --key=typed -- "+test.command+"; echo code $?; echo up >up; read y; echo then $y")
+		shell := shellOn(t, terminal, dir, fmt.Sprintf("%s run --addr=%s --key=typed-%d -- ", path, s.addr, i)+test.command+"; echo code $?; echo up >up; read y; echo then $y")
 		go func() {
 			for _, line := range test.typed {
 				_, _ = os.ReadFile(up) // it reads next

@@ -131,14 +131,21 @@ func writeFifo(t *testing.T, path string) {
 	}
 }
 
-// otherEnd is there in time if nobody else is at the other end of a named pipe, so that what waits for that goes on.
-func otherEnd(t *testing.T, path string) (stop func() bool) {
-	return time.AfterFunc(within, func() {
-		t.Errorf("nobody has opened the other end of %s within %v", path, within)
+// otherEnd is there in time if nobody else is at the other end of a named pipe: what waits for that ends, and so does
+// the test.
+func otherEnd(t *testing.T, path string) (stop func()) {
+	t.Helper()
+	timer := time.AfterFunc(within, func() {
 		if f, err := os.OpenFile(path, os.O_RDWR, 0); err == nil {
 			_ = f.Close()
 		}
-	}).Stop
+	})
+	return func() {
+		t.Helper()
+		if !timer.Stop() {
+			t.Fatalf("nobody has opened the other end of %s within %v", path, within)
+		}
+	}
 }
 
 func TestRun(t *testing.T) {
@@ -173,7 +180,7 @@ func TestRun(t *testing.T) {
 func testRunRepeat(t *testing.T, s *served) {
 	dir := t.TempDir()
 	const script = `cat; echo out; printf 'err\377' >&2; env | grep ^IDEMD_RUN >told; echo ran >>log; exit 3`
-	flags := "--key=repeat@2026-10-28T02:00Z --final-codes=2,3 --intent-time=" + time.Now().Format(time.RFC3339)
+	flags := "--key=repeat@2026-10-28T02:00Z --intent-time=" + time.Now().Format(time.RFC3339)
 	guard(t, dir, s.addr, flags, script).wait().is(t, 3, "out\n", "err\377")
 	told := readFifo(t, filepath.Join(dir, "told"))
 	for _, want := range []string{
@@ -185,7 +192,7 @@ func testRunRepeat(t *testing.T, s *served) {
 		}
 	}
 	again := guard(t, dir, s.addr, flags, script).wait()
-	again.is(t, 3, "out\n", "idemd: replay, age ", "exit code 3", "err\377")
+	again.is(t, 3, "out\n", "idemd: replay, age ", "exit code 3, and is not run again (to run it all the same give it another --key)\n", "err\377")
 	if log := readFifo(t, filepath.Join(dir, "log")); log != "ran\n" || strings.Count(again.stderr, "\n") != 1 {
 		t.Errorf("it ran: %q, and the repeat said %q", log, again.stderr)
 	}
@@ -205,7 +212,7 @@ func testRunTwice(t *testing.T, s *served) {
 	dir := t.TempDir()
 	running, goOn := fifo(t, dir, "running"), fifo(t, dir, "goon")
 	const script = `echo $$ >>log; echo up >running; read x <goon; echo report; exit 4`
-	const flags = "--key=twice --final-codes=4 --wait=1m"
+	const flags = "--key=twice --wait=1m"
 	one, two := guard(t, dir, s.addr, flags, script), guard(t, dir, s.addr, flags, script)
 	readFifo(t, running)
 	guard(t, dir, s.addr, "--key=twice", script).wait().is(t, exitInProgress, "", "idemd: in progress: ", "--wait")
@@ -223,38 +230,49 @@ func testRunTwice(t *testing.T, s *served) {
 	}
 }
 
-// testRunReadmeSchedulers starts a job that fails as the page's lines for two schedulers do: it runs
-// once for the slot, also when the other one comes late, until a person has settled it.
+// testRunReadmeSchedulers starts jobs as the page's lines for two schedulers do, by both and once more when they have ended.
+// One that fails runs once for the slot. So does one that is killed, until a person has settled what it did.
 func testRunReadmeSchedulers(t *testing.T, s *served) {
 	lines := regexp.MustCompile(`idemd run (--.*) --key "nightly@`).FindAllStringSubmatch(readmeText(t), -1)
 	if len(lines) != 2 {
 		t.Fatalf("found %d lines for schedulers", len(lines))
 	}
 	for i, line := range lines {
-		dir := t.TempDir()
-		running, goOn := fifo(t, dir, "running"), fifo(t, dir, "goon")
-		const script = `[ -e log ]; first=$?; echo ran >>log; [ $first = 0 ] && exit 1; echo up >running; read x <goon; exit 1`
-		key := fmt.Sprintf("scheduled-%d", i)
-		flags := line[1] + " --key=" + key
-		one, two := guard(t, dir, s.addr, flags, script), guard(t, dir, s.addr, flags, script)
-		readFifo(t, running)
-		writeFifo(t, goOn)
-		results := []result{one.wait(), two.wait(), guard(t, dir, s.addr, flags, script).wait()}
-		failed, unresolved := 0, 0
-		for _, r := range results {
-			switch r.code {
-			case 1:
-				failed++
-			case exitUnresolved:
+		failed := line[1] + fmt.Sprintf(" --key=scheduled-%d", i)
+		for _, r := range scheduled(t, s, failed, "exit 1") {
+			r.is(t, 1, "report\n", "")
+		}
+		killed := fmt.Sprintf("scheduled-killed-%d", i)
+		unresolved := 0
+		for _, r := range scheduled(t, s, line[1]+" --key="+killed, "kill -KILL $$") {
+			if r.code == exitUnresolved {
 				unresolved++
+			} else {
+				r.is(t, 128+9, "report\n", "no run of this key begins before a person has settled it")
 			}
 		}
-		if log := readFifo(t, filepath.Join(dir, "log")); log != "ran\n" || failed != 1 || unresolved != 2 {
-			t.Errorf("%s: %q, %+v", line[0], log, results)
+		if unresolved != 2 {
+			t.Errorf("%s: %d of 2 are told that it is unresolved", line[0], unresolved)
 		}
-		s.run(t, "record", "resolve", "--id="+key, "--any-fence", "--nothing-happened", "--reason=looked").ok(t)
-		guard(t, dir, s.addr, flags, "echo mended").wait().is(t, 0, "mended\n")
+		s.run(t, "record", "resolve", "--id="+killed, "--any-fence", "--nothing-happened", "--reason=looked").ok(t)
+		guard(t, t.TempDir(), s.addr, line[1]+" --key="+killed, "echo mended").wait().is(t, 0, "mended\n")
 	}
+}
+
+// scheduled starts a job twice at once, and once more when it has ended. It runs once, or the test fails.
+func scheduled(t *testing.T, s *served, flags, end string) []result {
+	t.Helper()
+	dir := t.TempDir()
+	running, goOn := fifo(t, dir, "running"), fifo(t, dir, "goon")
+	script := `[ -e log ]; first=$?; echo ran >>log; [ $first = 0 ] && exit 99; echo up >running; read x <goon; echo report; ` + end
+	one, two := guard(t, dir, s.addr, flags, script), guard(t, dir, s.addr, flags, script)
+	readFifo(t, running)
+	writeFifo(t, goOn)
+	results := []result{one.wait(), two.wait(), guard(t, dir, s.addr, flags, script).wait()}
+	if log := readFifo(t, filepath.Join(dir, "log")); log != "ran\n" {
+		t.Errorf("%s: %q, %+v", flags, log, results)
+	}
+	return results
 }
 
 // testRunCodes checks what the exit codes of commands mean for their keys, and what those of
@@ -269,19 +287,37 @@ func testRunCodes(t *testing.T, s *served) {
 	// Nothing happened: it runs again, as if for the first time.
 	step("--key=none --no-effect-codes=75", "75", 75, "1 0\n")
 	step("--key=none --no-effect-codes=75", "0", 0, "2 0\n")
+	// Recorded, whatever it is: also a code that shells use for a signal, of a command that has ended by itself.
+	for _, code := range []string{"1", "75", "137", "255"} {
+		n, _ := strconv.Atoi(code)
+		step("--key=recorded-"+code, code, n, "1 0\n")
+		step("--key=recorded-"+code, code, n, "1 0\n", "idemd: replay, age ")
+	}
+	step("--key=others --unknown-codes=3,5 --no-effect-codes=75,76", "4", 4, "1 0\n")
+	step("--key=others --unknown-codes=4", "4", 4, "1 0\n", "idemd: replay, age ")
 	// Unknown: the next one is told. While that is so no failure is final.
-	step("--key=unknown --final-codes=1", "2", 2, "1 0\n", "exit code 2: what it did is unknown, and the next run")
-	step("--key=unknown --final-codes=1", "1", 1, "2 1\n", "an earlier run", "exit code 1: what it did is unknown")
+	step("--key=unknown --unknown-codes=2,7", "2", 2, "1 0\n", "exit code 2: what it did is unknown, and the next run")
+	step("--key=unknown", "1", 1, "2 1\n", "an earlier run", "exit code 1: what it did is unknown")
 	step("--key=unknown --no-effect-codes=1", "1", 1, "3 1\n", "an earlier run")
 	step("--key=unknown", "0", 0, "4 1\n", "an earlier run")
 	step("--key=unknown", "0", 0, "4 1\n", "idemd: replay")
+	step("--key=any --unknown-codes=any --no-effect-codes=75", "75", 75, "1 0\n")
+	step("--key=any --unknown-codes=any", "255", 255, "2 0\n", "exit code 255: what it did is unknown, and the next run")
+	step("--key=any --unknown-codes=any", "0", 0, "3 1\n", "an earlier run")
+	step("--key=any --unknown-codes=any", "0", 0, "3 1\n", "idemd: replay")
 	// Held: nobody runs.
-	step("--key=held --on-lapse=hold", "1", 1, "1 0\n", "exit code 1: what it did is unknown, and no run of this key begins")
+	step("--key=held --on-lapse=hold --unknown-codes=1", "1", 1, "1 0\n", "exit code 1: what it did is unknown, and no run of this key begins")
 	step("--key=held", "0", exitUnresolved, "", "idemd: unresolved: ", "record inspect --addr "+s.addr+" --id held;")
 	// Not run at all.
 	step("--key=refused --namespace=none-such", "0", exitRunFailed, "", "idemd: NAMESPACE_UNKNOWN: ", "; the command was not run")
 	step("--key=late --intent-time=2026-01-01T00:00:00Z", "0", exitRunFailed, "", "KEY_EXPIRED: ")
-	step("--key=twice-listed --final-codes=1 --no-effect-codes=1", "0", exitRunFailed, "", "--final-codes")
+	step("--key=not-run --unknown-codes=3,1 --no-effect-codes=75,1", "0", exitRunFailed, "", "exit code 1 is in both --unknown-codes and --no-effect-codes: ")
+	for _, wrong := range []string{"", "0", "256", "-1", "x", "1,,2", "3,any", "any,any"} {
+		step("--key=not-run --unknown-codes="+wrong, "0", exitRunFailed, "", "--unknown-codes: ", "from 1 to 255", "or any alone")
+	}
+	for _, wrong := range []string{"", "0", "256", "any"} {
+		step("--key=not-run --no-effect-codes="+wrong, "0", exitRunFailed, "", "--no-effect-codes: ", "from 1 to 255")
+	}
 	step("--no-such-flag", "0", exitRunFailed, "", "see idemd run --help")
 	step("--key=not-run --frob", "0", exitRunFailed, "", "--frob is no flag of run")
 	step("--key=not-run --cert=cert.pem", "0", exitRunFailed, "", "--cert-key")

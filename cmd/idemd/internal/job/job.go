@@ -35,10 +35,11 @@ type Job struct {
 
 // An Ending is how a command ended.
 type Ending struct {
-	Code    int  // its exit code, or 128 and the number of the signal that ended it
-	Stopped bool // it was asked to end, because the right to act had, or was about to
-	Stdout  Output
-	Stderr  Output
+	Code      int  // its exit code, or 128 and the number of the signal that ended it
+	Signalled bool // a signal ended it; a command may also exit with such a code by itself
+	Stopped   bool // it was asked to end, because the right to act had, or was about to
+	Stdout    Output
+	Stderr    Output
 	// Passed is closed when Stdout and Stderr of the job have taken all that they take.
 	Passed <-chan struct{}
 }
@@ -99,7 +100,8 @@ func (j *Job) run(ctx context.Context, signals <-chan os.Signal, w *watcher, kil
 	}
 	w.stop()
 	_ = cmd.Wait() // its state tells all
-	ending := Ending{Code: exitCode(cmd.ProcessState), Stopped: stopped}
+	ending := Ending{Stopped: stopped}
+	ending.Code, ending.Signalled = exitCode(cmd.ProcessState)
 	if stopped {
 		g.awaitGone(ctx)
 	}
@@ -133,9 +135,9 @@ func NotFound(err error) bool {
 	return errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist)
 }
 
-func exitCode(state *os.ProcessState) int {
+func exitCode(state *os.ProcessState) (code int, signalled bool) {
 	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		return 128 + int(status.Signal())
+		return 128 + int(status.Signal()), true
 	}
-	return state.ExitCode()
+	return state.ExitCode(), false
 }

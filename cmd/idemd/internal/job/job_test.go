@@ -62,12 +62,14 @@ func TestRun(t *testing.T) {
 	for name, test := range map[string]struct {
 		script         string
 		code           int
+		signalled      bool
 		stdout, stderr string
 	}{
-		"in and out, and nobody reads":     {"cat; echo $WHO; echo e >&2", 0, "inme\n", "e\n"},
-		"a code":                           {"exit 7", 7, "", ""},
-		"a signal":                         {"kill -9 $$", 137, "", ""},
-		"what it leaves is not waited for": {"sleep 1000 & echo $!; trap '' EXIT", 0, "", ""},
+		"in and out, and nobody reads":     {"cat; echo $WHO; echo e >&2", 0, false, "inme\n", "e\n"},
+		"a code":                           {"exit 7", 7, false, "", ""},
+		"a code as of a signal":            {"exit 137", 137, false, "", ""},
+		"a signal":                         {"kill -9 $$", 137, true, "", ""},
+		"what it leaves is not waited for": {"sleep 1000 & echo $!; trap '' EXIT", 0, false, "", ""},
 	} {
 		ending, err := start("sh", "-c", test.script)
 		stdout := string(ending.Stdout.Kept)
@@ -75,7 +77,7 @@ func TestRun(t *testing.T) {
 			_, _ = start("kill", strings.TrimSpace(stdout))
 			stdout = ""
 		}
-		if err != nil || ending.Code != test.code || ending.Stopped || stdout != test.stdout || string(ending.Stderr.Kept) != test.stderr {
+		if err != nil || ending.Code != test.code || ending.Signalled != test.signalled || ending.Stopped || stdout != test.stdout || string(ending.Stderr.Kept) != test.stderr {
 			t.Errorf("%s: %+v, %v", name, ending, err)
 		}
 	}
