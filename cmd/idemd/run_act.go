@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -34,15 +35,22 @@ type guardedRun struct {
 	recorded error       // why what came of it could not be recorded; nil if it could, or is not known yet
 }
 
+// What a signal asks: to end, or something of the command alone.
+var (
+	ends = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
+	asks = []os.Signal{syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, syscall.SIGCONT}
+)
+
 // listen takes the signals of this process: before the command is started they end the
 // claim, then they are for the command, and once that has ended they end the waiting. The next
-// one ends this process. Those that are ignored, as by nohup, stay so. The command goes on, too,
-// when nobody reads what it writes any more.
+// one ends this process. Those that ask something of the command alone are for nobody if it does not
+// run. Those that are ignored, as by nohup, stay so. The command goes on, too, when nobody reads what
+// it writes any more.
 func (r *guardedRun) listen() (context.Context, func()) {
 	r.signals, r.left = make(chan os.Signal), make(chan struct{})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.s.ctx))
 	incoming, unread, done := make(chan os.Signal, 8), make(chan os.Signal, 1), make(chan struct{})
-	for _, sig := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+	for _, sig := range slices.Concat(ends, asks) {
 		if !signal.Ignored(sig) {
 			signal.Notify(incoming, sig)
 		}
@@ -54,7 +62,7 @@ func (r *guardedRun) listen() (context.Context, func()) {
 		for {
 			select {
 			case sig := <-incoming:
-				if r.interrupt(sig, cancel) || !r.pass(sig) && r.interrupt(sig, cancel) {
+				if r.take(sig, cancel) {
 					signal.Stop(incoming)
 				}
 			case <-done:
@@ -70,6 +78,22 @@ func (r *guardedRun) listen() (context.Context, func()) {
 		listening.Wait()
 		cancel()
 	}
+}
+
+// take passes a signal on, or has it end this process. It reports whether it did that.
+func (r *guardedRun) take(sig os.Signal, cancel func()) (over bool) {
+	if slices.Contains(asks, sig) {
+		_ = r.acts() && r.pass(sig)
+		return false
+	}
+	return r.interrupt(sig, cancel) || !r.pass(sig) && r.interrupt(sig, cancel)
+}
+
+// acts reports whether there is a command for signals.
+func (r *guardedRun) acts() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.acting
 }
 
 // pass gives a signal to the command. It reports false if that has ended.

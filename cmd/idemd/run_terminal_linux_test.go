@@ -72,8 +72,13 @@ func testTerminalSignals(t *testing.T, s *served) {
 	for name, send := range map[string]func(*guarded, io.Writer) error{
 		"INT":  func(g *guarded, _ io.Writer) error { return g.cmd.Process.Signal(syscall.SIGINT) },
 		"TERM": func(g *guarded, _ io.Writer) error { return g.cmd.Process.Signal(syscall.SIGTERM) },
+		"QUIT": func(g *guarded, _ io.Writer) error { return g.cmd.Process.Signal(syscall.SIGQUIT) },
 		"typed INT": func(_ *guarded, keyboard io.Writer) error {
 			_, err := io.WriteString(keyboard, "\x03")
+			return err
+		},
+		"typed QUIT": func(_ *guarded, keyboard io.Writer) error {
+			_, err := io.WriteString(keyboard, "\x1c")
 			return err
 		},
 	} {

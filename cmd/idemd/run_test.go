@@ -395,7 +395,10 @@ func openFifo(t *testing.T, path string) *bufio.Reader {
 // testRunSignals checks that signals reach the command and what it started, each and as often
 // as they come.
 func testRunSignals(t *testing.T, s *served) {
-	for name, sig := range map[string]syscall.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP} {
+	for name, sig := range map[string]syscall.Signal{
+		"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP, "QUIT": syscall.SIGQUIT,
+		"USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2, "WINCH": syscall.SIGWINCH, "CONT": syscall.SIGCONT,
+	} {
 		// What whoever started the tests has ignored (nohup) is not ignored by what they start.
 		caught := make(chan os.Signal, 1)
 		signal.Notify(caught, sig)
@@ -405,8 +408,9 @@ func testRunSignals(t *testing.T, s *served) {
 		script := `trap 'n=$((n+1)); if [ $n = 2 ]; then exit 9; fi; echo up >up' ` + name + `
 			sh -c "trap 'echo child; exit' ` + name + `; echo up >up; while :; do sleep 0.05; done" &
 			while :; do wait; done`
-		if sig == syscall.SIGINT { // a shell's command in the background takes no SIGINT
-			script = `trap 'n=$((n+1)); if [ $n = 2 ]; then exit 9; fi; echo up >up' INT; echo up >up; while :; do sleep 0.05; done`
+		inBackground := sig != syscall.SIGINT && sig != syscall.SIGQUIT // a shell's command there takes neither
+		if !inBackground {
+			script = `trap 'n=$((n+1)); if [ $n = 2 ]; then exit 9; fi; echo up >up' ` + name + `; echo up >up; while :; do sleep 0.05; done`
 		}
 		g := guard(t, dir, s.addr, "--kill-after=1s --no-effect-codes=9 --key=signals-"+name, script)
 		for range 2 {
@@ -416,12 +420,21 @@ func testRunSignals(t *testing.T, s *served) {
 			}
 		}
 		r := g.wait()
-		if r.code != 9 || strings.Contains(r.stderr, "idemd") || sig != syscall.SIGINT && !strings.HasPrefix(r.stdout, "child\n") {
+		if r.code != 9 || strings.Contains(r.stderr, "idemd") || inBackground && !strings.HasPrefix(r.stdout, "child\n") {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
 	g := guard(t, t.TempDir(), s.addr, "--key=signals", `kill -TERM $$`)
 	g.wait().is(t, 128+15, "", "exit code 143: what it did is unknown")
+
+	// One that the command does not catch ends it, and the key is not in progress any more.
+	dir := t.TempDir()
+	up := fifo(t, dir, "up")
+	g = guard(t, dir, s.addr, "--key=quit --lease=15m", `ulimit -c 0; echo up >up; exec sleep 1000`)
+	readFifo(t, up)
+	_ = g.cmd.Process.Signal(syscall.SIGQUIT)
+	g.wait().is(t, 128+3, "", "idemd: the command ended with exit code 131: what it did is unknown")
+	guard(t, dir, s.addr, "--key=quit", `echo $IDEMD_RUN_UNSETTLED`).wait().is(t, 0, "1\n", "an earlier run")
 }
 
 // testRunLeaseLost has an operator end the run: the command is asked to end, then killed.
@@ -552,11 +565,14 @@ func testRunRecordedByAnother(t *testing.T, s *served) {
 
 // testRunSignalWhileItWaits ends a run that waits for an answer.
 func testRunSignalWhileItWaits(t *testing.T, _ *served) {
-	m, addr := serveMute(t, nil)
-	g := guard(t, t.TempDir(), addr, "--key=waited-for --wait=10m", `echo ran`)
-	<-m.attempts
-	_ = g.cmd.Process.Signal(syscall.SIGTERM)
-	g.wait().is(t, 128+15, "", "idemd: terminated before the command was started")
+	for sig, says := range map[syscall.Signal]string{syscall.SIGTERM: "terminated", syscall.SIGQUIT: "quit"} {
+		m, addr := serveMute(t, nil)
+		g := guard(t, t.TempDir(), addr, "--key=waited-for --wait=10m", `echo ran`)
+		<-m.attempts
+		_ = g.cmd.Process.Signal(syscall.SIGUSR1) // asks nothing: there is no command
+		_ = g.cmd.Process.Signal(sig)
+		g.wait().is(t, 128+int(sig), "", "idemd: "+says+" before the command was started")
+	}
 }
 
 // testRunSignalAtTheEnd sends a signal when the command has ended and what came of it is being
