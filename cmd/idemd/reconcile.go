@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -97,6 +98,10 @@ func (c *reconcileCmd) compare(s *session, source reconcile.Source, file io.Read
 		_, err := fmt.Fprintln(s.stderr, oneLine(wrong.Error()))
 		return err
 	}, func(f reconcile.Finding) error { return c.finding(s, f) })
+	if unknown := counts.UnknownColumns; len(unknown) > 0 {
+		_, shown := fmt.Fprintf(s.stderr, "idemd: unknown columns are left alone: %s; the known ones are %s\n", keyTexts(unknown), strings.Join(reconcile.Columns, ", "))
+		err = errors.Join(err, shown)
+	}
 	switch {
 	case errors.Is(err, reconcile.ErrNoWindow):
 		return usageError("--effects: %w; give --since and --until", err)
@@ -188,6 +193,14 @@ func (c *reconcileCmd) nextText(s *session, p *page, f *reconcile.Finding) {
 	}
 }
 
+func keyTexts(texts []string) string {
+	shown := make([]string, len(texts))
+	for i, text := range texts {
+		shown[i] = keyText(text)
+	}
+	return strings.Join(shown, ", ")
+}
+
 // keyWords names a key by what is known of it.
 func keyWords(scope, id, entity string) string {
 	text := "key " + keyText(id)
@@ -210,11 +223,19 @@ func (c *reconcileCmd) summary(s *session, n *reconcile.Counts) error {
 	p := &page{}
 	p.heading("compared: %d findings", n.Found())
 	for _, kind := range reconcile.Kinds {
-		p.field(strings.ReplaceAll(string(kind), "_", " "), n.Findings[kind])
+		p.field(strings.ReplaceAll(string(kind), "_", " "), orNotCompared(n, string(kind), n.Findings[kind]))
+	}
+	for _, part := range []string{reconcile.KeyScope, reconcile.KeyEntity} {
+		if n.NotCompared[part] != "" {
+			p.field(part, orNotCompared(n, part, 0))
+		}
 	}
 	p.field("judged", fmt.Sprintf("%s to %s", n.Since.Format(time.RFC3339Nano), n.Until.Format(time.RFC3339Nano)))
-	p.field("effects", fmt.Sprintf("%d: %d judged, %d outside, %d too old, %d repeated", n.Effects,
-		n.EffectsJudged, n.EffectsOutside, n.EffectsTooOld, n.EffectsRepeated))
+	repeated := "repeated " + orNotCompared(n, reconcile.EffectsRepeated, 0)
+	if n.EffectsRepeated != nil {
+		repeated = fmt.Sprintf("%d repeated", *n.EffectsRepeated)
+	}
+	p.field("effects", fmt.Sprintf("%d: %d judged, %d outside, %d too old, %s", n.Effects, n.EffectsJudged, n.EffectsOutside, n.EffectsTooOld, repeated))
 	p.field("too old without record", "before "+n.Before.Format(time.RFC3339)+", as records may have expired")
 	p.field("records", fmt.Sprintf("%d: %d judged (%d failed), %d outside, %d unsettled, %d released", n.Records,
 		n.RecordsJudged, n.RecordsFailed, n.RecordsOutside, n.RecordsUnsettled, n.RecordsReleased))
@@ -222,6 +243,14 @@ func (c *reconcileCmd) summary(s *session, n *reconcile.Counts) error {
 		p.field("bad lines", n.BadLines)
 	}
 	return p.print(s.stdout)
+}
+
+// orNotCompared is a count, or why there is none.
+func orNotCompared(n *reconcile.Counts, what string, count int) string {
+	if why := n.NotCompared[what]; why != "" {
+		return "not compared: " + why
+	}
+	return strconv.Itoa(count)
 }
 
 func printLine(s *session, value any) error {
@@ -235,7 +264,7 @@ func printLine(s *session, value any) error {
 	return nil
 }
 
-// reconcileMetrics has the counts as gauges: each run replaces them.
+// reconcileMetrics has the counts as gauges: each run replaces them. What is not compared has none.
 func reconcileMetrics(namespace string, n *reconcile.Counts, now time.Time) *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	gauge := func(name, help, label string, values map[string]int) {
@@ -247,12 +276,16 @@ func reconcileMetrics(namespace string, n *reconcile.Counts, now time.Time) *pro
 	}
 	findings := map[string]int{}
 	for _, kind := range reconcile.Kinds {
-		findings[string(kind)] = n.Findings[kind]
+		if n.NotCompared[string(kind)] == "" {
+			findings[string(kind)] = n.Findings[kind]
+		}
 	}
 	gauge("idemd_reconcile_findings", "What was not as it should be.", "finding", findings)
-	gauge("idemd_reconcile_effects", "Effects of the source of truth.", "verdict", map[string]int{
-		"judged": n.EffectsJudged, "outside": n.EffectsOutside, "too_old": n.EffectsTooOld, "repeated": n.EffectsRepeated, "bad_line": n.BadLines,
-	})
+	effects := map[string]int{"judged": n.EffectsJudged, "outside": n.EffectsOutside, "too_old": n.EffectsTooOld, "bad_line": n.BadLines}
+	if n.EffectsRepeated != nil {
+		effects["repeated"] = *n.EffectsRepeated
+	}
+	gauge("idemd_reconcile_effects", "Effects of the source of truth.", "verdict", effects)
 	gauge("idemd_reconcile_records", "Records of the namespace.", "verdict", map[string]int{
 		"judged": n.RecordsJudged, "outside": n.RecordsOutside, "unsettled": n.RecordsUnsettled, "released": n.RecordsReleased,
 	})

@@ -95,6 +95,29 @@ func TestReconcile(t *testing.T) {
 	if bad.code != exitIncomplete || !strings.HasPrefix(bad.stderr, `line 3: "soon" is not a time`) || !strings.Contains(bad.stdout, "compared: 1 findings") {
 		t.Errorf("%+v", bad)
 	}
+	// A column under another name is told, and so is that what it would say is not compared.
+	write("effect,key,intent_id,time", "ch_1,order-1,o1,NOW", "ch_2,order-2,o1,NOW", "ch_3,order-3,o3,NOW")
+	misnamed := s.run(t, append(args, "--metrics-file="+metrics)...)
+	if misnamed.code != 0 || misnamed.stderr != "idemd: unknown columns are left alone: intent_id; the known ones are key, time, effect, scope, entity, intent\n" ||
+		!strings.Contains(misnamed.stdout, "\n  two effects for intent   not compared: no column intent\n") || !strings.Contains(misnamed.stdout, "\n  entity                   not compared: no column entity\n") {
+		t.Errorf("%+v", misnamed)
+	}
+	if text, err = os.ReadFile(metrics); err != nil || strings.Contains(string(text), "two_effects_for_intent") || !strings.Contains(string(text), "two_effects_for_key") {
+		t.Errorf("%v: metrics:\n%s", err, text)
+	}
+	if got := s.run(t, append(args, "--output=json")...); got.code != 0 || !strings.Contains(got.stdout, `"unknown_columns":["intent_id"]`) || !strings.Contains(got.stdout, `"two_effects_for_intent":"no column intent"`) {
+		t.Errorf("%+v", got)
+	}
+	write("key,time", "order-1,NOW", "order-2,NOW", "order-3,NOW")
+	if bare := s.run(t, append(args, "--metrics-file="+metrics)...); bare.stderr != "" || !strings.Contains(bare.stdout, ", repeated not compared: no column effect\n") {
+		t.Errorf("%+v", bare)
+	}
+	if text, err = os.ReadFile(metrics); err != nil || strings.Contains(string(text), `"repeated"`) {
+		t.Errorf("%v: metrics:\n%s", err, text)
+	}
+	if line := s.run(t, append(args, "--output=json")...).ok(t); strings.Contains(line, `"effects_repeated":0`) || !strings.Contains(line, `"effects_repeated":"no column effect"`) {
+		t.Error(line)
+	}
 	write("effect,time")
 	s.run(t, args...).fails(t, exitIncomplete, `no column "key"`)
 	write("key,time")

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -39,6 +40,9 @@ const (
 	columnIntent = "intent" // what it was for, such as the order: there should be one effect of it, of each scope and entity
 )
 
+// Columns are all that are known.
+var Columns = []string{columnKey, columnTime, columnEffect, columnScope, columnEntity, columnIntent}
+
 // maxLine bounds a line of the file, and maxText the texts in it that are no part of a key.
 const (
 	maxLine = 64 << 10
@@ -59,6 +63,7 @@ type reader struct {
 	r       *bufio.Reader
 	line    int
 	columns map[string]int
+	unknown []string // columns that are left alone
 }
 
 // newReader reads the header.
@@ -69,11 +74,17 @@ func newReader(r io.Reader) (*reader, error) {
 		return nil, fmt.Errorf("the first line names the columns, such as effect,key,time: %w", err)
 	}
 	for i, name := range head {
-		name = strings.ToLower(strings.TrimSpace(name))
+		name = strings.TrimSpace(name)
+		if lower := strings.ToLower(name); slices.Contains(Columns, lower) { // others may be in any encoding
+			name = lower
+		}
 		if _, twice := e.columns[name]; twice {
 			return nil, fmt.Errorf("the column %q is there twice", name)
 		}
 		e.columns[name] = i
+		if !slices.Contains(Columns, name) {
+			e.unknown = append(e.unknown, inUTF8(name))
+		}
 	}
 	for _, name := range []string{columnKey, columnTime} {
 		if !e.has(name) {

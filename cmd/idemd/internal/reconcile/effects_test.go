@@ -1,6 +1,8 @@
 package reconcile
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -67,5 +69,37 @@ func TestByteOrderMark(t *testing.T) {
 	counts, _, bad := w.ledger("\ufeff\"key\",\"time\"\r\n\"k1\",\""+at+"\"\r\n", Options{})
 	if counts.EffectsJudged != 1 || len(bad) > 0 {
 		t.Errorf("%+v, %q", counts, bad)
+	}
+}
+
+// TestColumnsThatAreNotThere checks that what is not compared, as the file lacks a column or calls it otherwise, is told.
+func TestColumnsThatAreNotThere(t *testing.T) {
+	w := newWorld(t)
+	w.done("k1", "")
+	at := w.now().Add(-time.Second).Format(time.RFC3339)
+	for _, test := range []struct {
+		header  string
+		o       Options
+		unknown []string
+		not     map[string]string
+	}{
+		{"key,time,effect,scope,entity,intent", Options{}, nil, map[string]string{}},
+		{"key,time,Effect,scope,entity, Intent_ID,ref\xe9,ref\xe8", Options{}, []string{"Intent_ID", `"ref\xe9"`, `"ref\xe8"`}, map[string]string{"two_effects_for_intent": "no column intent"}},
+		{"key,time", Options{}, nil, map[string]string{
+			"effects_repeated": "no column effect", "two_effects_for_intent": "no column intent", "scope": "no column scope", "entity": "no column entity",
+		}},
+		{"key,time,effect,entity", Options{OnePerEntity: true}, nil, map[string]string{"scope": "no column scope"}},
+		{"key,time,effect,intent", Options{Scope: "charge"}, nil, map[string]string{"entity": "no column entity"}},
+		{"key,time,effect,intent", Options{Entity: "acme"}, nil, map[string]string{"scope": "no column scope"}},
+		{"key,time,effect", Options{Step: "charge"}, nil, map[string]string{"two_effects_for_intent": "no column intent"}},
+	} {
+		line := "k1," + at + strings.Repeat(",", strings.Count(test.header, ",")-1)
+		counts, _, bad := w.ledger(test.header+"\n"+line+"\n", test.o)
+		if !slices.Equal(counts.UnknownColumns, test.unknown) || !maps.Equal(counts.NotCompared, test.not) || len(bad) > 0 {
+			t.Errorf("%s, %+v: unknown %q, not compared %q, bad lines %q", test.header, test.o, counts.UnknownColumns, counts.NotCompared, bad)
+		}
+		if _, not := test.not["effects_repeated"]; not != (counts.EffectsRepeated == nil) {
+			t.Errorf("%s: %v effects repeated", test.header, counts.EffectsRepeated)
+		}
 	}
 }

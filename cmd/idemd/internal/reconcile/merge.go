@@ -71,7 +71,7 @@ func (r *reconciling) put(g *group, w row, byKey bool) error {
 	case !r.again(g, e):
 		r.putEffect(g, e, byKey)
 	case byKey:
-		r.counts.EffectsRepeated++
+		*r.counts.EffectsRepeated++ // there is a column effect, or it would have no id
 	}
 	return nil
 }

@@ -101,12 +101,12 @@ type Counts struct {
 
 	BadLines int `json:"bad_lines"`
 
-	Effects         int `json:"effects"`
-	EffectsJudged   int `json:"effects_judged"`
-	EffectsOutside  int `json:"effects_outside"` // of since to until
-	EffectsTooOld   int `json:"effects_too_old"` // and without a record, which may have expired
-	EffectsRepeated int `json:"effects_repeated"`
-	EffectsRecorded int `json:"effects_recorded"` // under a key that has a record, judged or not
+	Effects         int  `json:"effects"`
+	EffectsJudged   int  `json:"effects_judged"`
+	EffectsOutside  int  `json:"effects_outside"`            // of since to until
+	EffectsTooOld   int  `json:"effects_too_old"`            // and without a record, which may have expired
+	EffectsRepeated *int `json:"effects_repeated,omitempty"` // nil: not compared
+	EffectsRecorded int  `json:"effects_recorded"`           // under a key that has a record, judged or not
 
 	Records          int `json:"records"`
 	RecordsJudged    int `json:"records_judged"`
@@ -116,7 +116,20 @@ type Counts struct {
 	RecordsReleased  int `json:"records_released"`
 
 	Findings map[Kind]int `json:"findings"`
+
+	// NotCompared says of what is not compared which column the file lacks for it: a kind of findings, effects_repeated,
+	// or a part of keys.
+	NotCompared map[string]string `json:"not_compared,omitempty"`
+	// UnknownColumns are columns of the file that are left alone.
+	UnknownColumns []string `json:"unknown_columns,omitempty"`
 }
+
+// What is not compared, beside kinds of findings.
+const (
+	EffectsRepeated = "effects_repeated"
+	KeyScope        = "scope"
+	KeyEntity       = "entity"
+)
 
 // Found is how many findings there are.
 func (c *Counts) Found() (n int) {
@@ -227,6 +240,10 @@ func (r *reconciling) readEffects(file io.Reader, bad func(*LineError) error) er
 		return err
 	}
 	r.scope, r.entity = in.parts()
+	r.counts.UnknownColumns, r.counts.NotCompared = in.unknown, r.notCompared(in)
+	if in.has(columnEffect) {
+		r.counts.EffectsRepeated = new(int)
+	}
 	if r.OnePerEntity && !r.entity && r.Step == "" {
 		return fmt.Errorf("there is no column %q, of which each is to have one effect", columnEntity)
 	}
@@ -253,6 +270,26 @@ func (r *reconciling) readEffects(file io.Reader, bad func(*LineError) error) er
 			return err
 		}
 	}
+}
+
+// notCompared says of what is not compared which column the file lacks for it. What it does not say of keys the options
+// may, and a derived key has in it.
+func (r *reconciling) notCompared(in *reader) map[string]string {
+	not := map[string]string{}
+	for _, part := range []struct {
+		what, column string
+		otherwise    bool // whether it is compared without the column
+	}{
+		{string(TwoEffectsForIntent), columnIntent, r.OnePerEntity},
+		{EffectsRepeated, columnEffect, false},
+		{KeyScope, columnScope, r.Scope != "" || r.Step != ""},
+		{KeyEntity, columnEntity, r.Entity != "" || r.Step != ""},
+	} {
+		if !in.has(part.column) && !part.otherwise {
+			not[part.what] = "no column " + part.column
+		}
+	}
+	return not
 }
 
 // window sets which time is judged, as far as the caller has not.

@@ -195,8 +195,9 @@ func TestFindings(t *testing.T) {
 
 var wantCounts = Counts{
 	BadLines: 5,
-	Effects:  11, EffectsJudged: 9, EffectsTooOld: 1, EffectsRepeated: 1, EffectsRecorded: 7,
+	Effects:  11, EffectsJudged: 9, EffectsTooOld: 1, EffectsRepeated: new(1), EffectsRecorded: 7,
 	Records: 10, RecordsJudged: 6, RecordsFailed: 1, RecordsUnsettled: 2, RecordsReleased: 1, RecordsOutside: 1,
+	UnknownColumns: []string{"note"}, NotCompared: map[string]string{},
 }
 
 func TestFilesThatCannotBeRead(t *testing.T) {
