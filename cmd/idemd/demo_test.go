@@ -25,6 +25,10 @@ guarded:
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
+	alone := run(t, "demo", "--break=queue", "--guard=look-up").ok(t)
+	if !strings.Contains(alone, "charges       1\n") || !strings.HasSuffix(alone, "guarded:\n  look-up  idemd knew the charge of message 1\n") {
+		t.Error(alone)
+	}
 	none := run(t, "demo", "--break=none", "--guard=none").ok(t)
 	if want := "payment rows  1\ncharges       1\nreceipts      1\nrepeated: nothing\nguarded: nothing\n"; none != want {
 		t.Errorf("got\n%s\nwant\n%s", none, want)

@@ -73,21 +73,25 @@ var cases = []struct {
 	{"relay", "outbox,inbox", 1, 1, 1, "the stored id is known"},
 	{"relay", "outbox,provider-key", 1, 1, 1, "the provider's key is derived from it"},
 	{"relay", "provider-key", 1, 2, 2, "and is another one for another id"},
+	{"relay", "look-up", 1, 2, 2, "another id is another charge"},
+	{"relay", "outbox,look-up", 1, 1, 1, "the stored id is that of one charge"},
 
 	{"queue", "none", 1, 2, 2, "a message that comes again acts again"},
 	{"queue", "inbox", 1, 1, 1, "its row was committed with the charge's"},
 	{"queue", "provider-key", 1, 1, 1, "the same message has the same key"},
+	{"queue", "look-up", 1, 1, 1, "idemd knows the charge"},
 	{"queue", "service,business,outbox,webhook", 1, 2, 2, "what stands before the queue does not know"},
 
 	{"worker", "none", 1, 2, 2, "the message comes again"},
 	{"worker", "inbox", 1, 2, 2, "the inbox's row was not committed, and the charge is not undone with it"},
 	{"worker", "inbox,provider-key", 1, 1, 1, "the provider knows the key"},
 	{"worker", "provider-key", 1, 1, 1, "and needs no inbox for that"},
+	{"worker", "look-up", 1, 1, 1, "once the provider's search has the charge, it is found"},
 	{"worker", "service,business,outbox,inbox,webhook", 1, 2, 2, "no other guard reaches as far as the provider"},
 
 	{"provider", "inbox", 1, 2, 2, "no row was committed for a reply that was lost"},
 	{"provider", "provider-key", 1, 2, 2, "past its retention the provider has forgotten the key"},
-	{"provider", "look-up", 1, 2, 2, "without a key there is nothing to look up by"},
+	{"provider", "look-up", 1, 1, 1, "the shop's reference of the charge is no key, and is not forgotten"},
 	{"provider", "provider-key,look-up", 1, 1, 1, "past its retention it is looked up, and nothing is sent blind"},
 	{"provider,worker", "provider-key", 1, 2, 2, "the key is forgotten once, and then known again"},
 	{"provider", "service,business,outbox,inbox,provider-key,webhook", 1, 2, 2, "nobody else knows what the provider forgot"},
@@ -111,6 +115,8 @@ var cases = []struct {
 	{"all", "kept-key,never-resend", 4, 8, 10, "who asks cannot guard"},
 	{"all", "kept-key,service,outbox,inbox,provider-key,look-up", 1, 1, 3, "one charge, and its event three times"},
 	{"all", "business,outbox,provider-key,look-up,webhook", 1, 1, 1, "one guard for each effect is enough"},
+	{"all", "business,outbox,look-up,webhook", 1, 1, 1, "of the charge a look-up is enough"},
+	{"all", "look-up", 4, 5, 7, "a charge for each message, however often it comes"},
 	{"all", "business,outbox,provider-key,webhook", 1, 2, 2, "a key is none once it is forgotten"},
 	{"all", "all", 1, 1, 1, "all breaks, no effect twice"},
 }
@@ -169,6 +175,10 @@ func TestTold(t *testing.T) {
 		{"queue", "all", []string{"queue"}, []string{"inbox"}},
 		{"queue", "provider-key", []string{"queue"}, []string{"provider-key"}},
 		{"worker", "all", []string{"queue"}, []string{"provider-key"}},
+		{"queue", "look-up", []string{"queue"}, []string{"look-up"}},
+		{"worker", "look-up", []string{"queue", "queue"}, []string{"look-up"}}, // again when it can be found
+		{"worker", "provider-key,look-up", []string{"queue"}, []string{"provider-key"}},
+		{"provider", "look-up", []string{"queue"}, []string{"look-up"}},
 		{"provider", "all", []string{"queue"}, []string{"look-up"}},
 		{"provider", "provider-key", []string{"queue"}, nil},
 		{"webhook", "all", []string{"provider"}, []string{"webhook"}},
@@ -242,8 +252,10 @@ func TestProviderRetention(t *testing.T) {
 		{"worker", "provider-key,look-up", "the provider knew the key, and answered with the first charge"},
 		{"provider", "provider-key", ""},
 		{"provider,worker", "provider-key", "the provider knew the key, and answered with the first charge"}, // of the second charge
-		{"provider", "provider-key,look-up", "past the provider's retention: looked up, and found; nothing was sent"},
-		{"provider,worker", "provider-key,look-up", "past the provider's retention: looked up, and found; nothing was sent"},
+		{"provider", "provider-key,look-up", "looked up by the shop's reference, and found; nothing was sent"},
+		{"provider,worker", "provider-key,look-up", "looked up by the shop's reference, and found; nothing was sent"},
+		{"provider,worker", "look-up", "looked up by the shop's reference, and found; nothing was sent"},
+		{"worker", "look-up", "looked up by the shop's reference, and found; nothing was sent"},
 	} {
 		said := ""
 		if got := playOf(t, stage, c.broken, c.guards); len(got.Guarded) > 0 {
@@ -265,20 +277,20 @@ business              1 1 1  1 1 1  1 1 1     1 1 1    1 2 2  1 2 2  1 2 2   1 2
 outbox                1 1 1  2 2 2  2 2 2     2 2 2    1 2 2  1 2 2  1 2 2   1 2 2     1 1 2    1 1 2  4 8 10
 inbox                 1 1 1  2 2 2  2 2 2     2 2 2    1 2 2  1 1 1  1 2 2   1 2 2     1 1 2    1 1 2  4 7 9
 provider-key          1 1 1  2 2 2  2 2 2     2 2 2    1 2 2  1 1 1  1 1 1   1 2 2     1 1 2    1 1 2  4 6 8
-look-up               1 1 1  2 2 2  2 2 2     2 2 2    1 2 2  1 2 2  1 2 2   1 2 2     1 1 2    1 1 2  4 8 10
+look-up               1 1 1  2 2 2  2 2 2     2 2 2    1 2 2  1 1 1  1 1 1   1 1 1     1 1 2    1 1 2  4 5 7
 webhook               1 1 1  2 2 2  2 2 2     2 2 2    1 2 2  1 2 2  1 2 2   1 2 2     1 1 1    1 1 1  4 8 8
 mail                  1 1 1  2 2 2  2 2 2     2 2 2    1 2 1  1 2 1  1 2 1   1 2 1     1 1 1    1 1 1  4 8 4
 kept-key,service      1 1 1  1 1 1  1 1 1     1 1 1    1 2 2  1 2 2  1 2 2   1 2 2     1 1 2    1 1 2  1 5 7
 outbox,inbox          1 1 1  2 2 2  2 2 2     2 2 2    1 1 1  1 1 1  1 2 2   1 2 2     1 1 2    1 1 2  4 6 8
 outbox,provider-key   1 1 1  2 2 2  2 2 2     2 2 2    1 1 1  1 1 1  1 1 1   1 2 2     1 1 2    1 1 2  4 5 7
-provider-key,look-up  1 1 1  2 2 2  2 2 2     2 2 2    1 2 2  1 1 1  1 1 1   1 1 1     1 1 2    1 1 2  4 5 7
+outbox,look-up        1 1 1  2 2 2  2 2 2     2 2 2    1 1 1  1 1 1  1 1 1   1 1 1     1 1 2    1 1 2  4 4 6
 all but kept-key      1 1 1  1 1 1  1 1 1     1 1 1    1 1 1  1 1 1  1 1 1   1 1 1     1 1 1    1 1 1  1 1 1
 all but never-resend  1 1 1  1 1 1  1 1 1     1 1 1    1 1 1  1 1 1  1 1 1   1 1 1     1 1 1    1 1 1  1 1 1
 all but service       1 1 1  1 1 1  1 1 1     1 1 1    1 1 1  1 1 1  1 1 1   1 1 1     1 1 1    1 1 1  1 1 1
 all but business      1 1 1  1 1 1  1 1 1     1 1 1    1 1 1  1 1 1  1 1 1   1 1 1     1 1 1    1 1 1  1 1 1
 all but outbox        1 1 1  1 1 1  1 1 1     1 1 1    1 2 1  1 1 1  1 1 1   1 1 1     1 1 1    1 1 1  1 2 1
 all but inbox         1 1 1  1 1 1  1 1 1     1 1 1    1 1 1  1 1 1  1 1 1   1 1 1     1 1 1    1 1 1  1 1 1
-all but provider-key  1 1 1  1 1 1  1 1 1     1 1 1    1 1 1  1 1 1  1 2 1   1 2 1     1 1 1    1 1 1  1 3 1
+all but provider-key  1 1 1  1 1 1  1 1 1     1 1 1    1 1 1  1 1 1  1 1 1   1 1 1     1 1 1    1 1 1  1 1 1
 all but look-up       1 1 1  1 1 1  1 1 1     1 1 1    1 1 1  1 1 1  1 1 1   1 2 1     1 1 1    1 1 1  1 2 1
 all but webhook       1 1 1  1 1 1  1 1 1     1 1 1    1 1 1  1 1 1  1 1 1   1 1 1     1 1 1    1 1 1  1 1 1
 all but mail          1 1 1  1 1 1  1 1 1     1 1 1    1 1 1  1 1 1  1 1 1   1 1 1     1 1 1    1 1 1  1 1 1

@@ -12,7 +12,7 @@ var pairs = [][]string{
 	{guardKeptKey, guardService},
 	{guardOutbox, guardInbox},
 	{guardOutbox, guardProviderKey},
-	{guardProviderKey, guardLookUp},
+	{guardOutbox, guardLookUp},
 }
 
 // Matrix plays every break with no guard, each one, some pairs, all but each one, and all. It returns a table with a head:

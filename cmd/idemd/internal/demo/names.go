@@ -58,7 +58,7 @@ var Guards = []Name{
 	{guardOutbox, "a message is published under the id that was stored with the payment, not one made while publishing"},
 	{guardInbox, "an Inbox in the worker's transaction, by the message's id"},
 	{guardProviderKey, "a key for the provider, derived from the message's id"},
-	{guardLookUp, "client.Do around the charge, with Recover and ProviderKeys: what the provider may have forgotten is looked up by that key, and never sent blind"},
+	{guardLookUp, "client.Do around the charge, with Recover (and ProviderKeys, if there is a provider-key): what the provider may have forgotten is looked up by the shop's reference, and never sent blind"},
 	{guardWebhook, "an Inbox by the event's id; the mail goes out after its commit"},
 	{guardMail, "client.Do with RecordFirst: a receipt per payment is recorded, then sent"},
 }

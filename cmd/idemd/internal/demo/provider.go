@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -14,7 +13,7 @@ const (
 	redrive           = 48 * time.Hour   // how long a message waits whose charge got no reply
 )
 
-var errNotSearchable = errors.New("the provider's search may not have the newest charges yet")
+const errNotSearchable = fault("the provider's search did not have the charge yet")
 
 // provider charges cards.
 type provider struct {
@@ -24,17 +23,18 @@ type provider struct {
 }
 
 type charge struct {
-	id, payment, reference string
-	at                     time.Time
+	id, payment    string
+	key, reference string // that the shop has sent with it
+	at             time.Time
 }
 
 // charge charges a payment, unless it knows the key. An empty one is none.
-func (p *provider) charge(payment, key string) (id string, err error) {
-	if c, found := p.known(key); found && p.clock.Sub(c.at) < providerRetention {
+func (p *provider) charge(payment, key, reference string) (id string, err error) {
+	if c, found := p.latest(func(c charge) bool { return key != "" && c.key == key }); found && p.clock.Sub(c.at) < providerRetention {
 		p.guarded(guardProviderKey, "the provider knew the key, and answered with the first charge")
 		return c.id, nil
 	}
-	c := charge{id: fmt.Sprintf("%s/charge-%d", p.order, len(p.charges)+1), payment: payment, reference: key, at: p.clock}
+	c := charge{id: fmt.Sprintf("%s/charge-%d", p.order, len(p.charges)+1), payment: payment, key: key, reference: reference, at: p.clock}
 	p.charges = append(p.charges, c)
 	if p.breaks(hopProvider) {
 		p.clock = p.clock.Add(redrive)
@@ -43,19 +43,18 @@ func (p *provider) charge(payment, key string) (id string, err error) {
 	return c.id, nil
 }
 
-// find looks a charge up by the shop's own reference, for which the shop uses the key.
+// find looks a charge up by the shop's own reference.
 func (p *provider) find(reference string) (id string, found bool, err error) {
-	c, found := p.known(reference)
+	c, found := p.latest(func(c charge) bool { return c.reference == reference })
 	if found && p.clock.Sub(c.at) < providerLag {
 		return "", false, errNotSearchable
 	}
 	return c.id, found, nil
 }
 
-// known is the latest charge under a key.
-func (p *provider) known(key string) (charge, bool) {
+func (p *provider) latest(is func(charge) bool) (charge, bool) {
 	for _, c := range slices.Backward(p.charges) {
-		if key != "" && c.reference == key {
+		if is(c) {
 			return c, true
 		}
 	}

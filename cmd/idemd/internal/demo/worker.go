@@ -2,6 +2,7 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/idemd/idemd/client"
@@ -59,13 +60,10 @@ func (w *worker) handle(ctx context.Context, m message) error {
 
 // charge asks the provider, and writes down that it did.
 func (w *worker) charge(ctx context.Context, tx guard.Tx, m message) (charge string, err error) {
-	switch intent := chargeOf(m); {
-	case w.guards[guardProviderKey] && w.guards[guardLookUp]:
+	if intent := chargeOf(m); w.guards[guardLookUp] {
 		charge, err = w.chargeOnce(ctx, m, intent)
-	case w.guards[guardProviderKey]:
+	} else {
 		charge, err = w.ask(m, key.Downstream(intent, "charge"))
-	default: // and without a key there is nothing to look up by
-		charge, err = w.ask(m, "")
 	}
 	if err != nil {
 		return "", err
@@ -82,28 +80,39 @@ func chargeOf(m message) store.Key {
 	return store.Key{Namespace: namespace, Scope: "charge", ID: key.Event("payments", m.id)}
 }
 
-// chargeOnce gives the provider a key. Where the reply to that was lost it looks the charge up; if that cannot tell, it
-// asks again as long as the provider knows the key, and not later.
+// chargeOnce looks a charge up of which it is not known whether it was made. If that cannot tell it asks again as long as the
+// provider knows the key, if it was given one. Else the message comes again, when the provider's search has the charge.
 func (w *worker) chargeOnce(ctx context.Context, m message, intent store.Key) (string, error) {
+	opts := []client.DoOption{client.Recover(w.lookUp), client.IntentTime(w.tapped)}
+	if w.guards[guardProviderKey] {
+		opts = append(opts, client.ProviderKeys(providerRetention))
+	}
 	result, err := client.Do(ctx, w.idemd, intent, m.payment,
-		func(_ context.Context, a *client.Attempt) (string, error) { return w.ask(m, a.DownstreamKey("charge")) },
-		client.Recover(func(_ context.Context, a *client.Attempt) (string, bool, error) {
-			charge, found, err := w.provider.find(a.DownstreamKey("charge"))
-			if found {
-				w.guarded(guardLookUp, "past the provider's retention: looked up, and found; nothing was sent")
-			}
-			return charge, found, err
-		}),
-		client.ProviderKeys(providerRetention), client.IntentTime(w.tapped))
+		func(_ context.Context, a *client.Attempt) (string, error) { return w.ask(m, a.DownstreamKey("charge")) }, opts...)
+	if errors.Is(err, errNotSearchable) {
+		w.provider.clock = w.provider.clock.Add(providerLag)
+	}
 	if result.Replayed {
 		w.guarded(guardLookUp, fmt.Sprintf("idemd knew the charge of message %d", m.number))
 	}
 	return result.Value, err
 }
 
-// ask sends the charge to the provider.
-func (w *worker) ask(m message, id string) (charge string, err error) {
-	charge, err = w.provider.charge(m.payment, id)
+func (w *worker) lookUp(_ context.Context, a *client.Attempt) (string, bool, error) {
+	charge, found, err := w.provider.find(a.DownstreamKey("charge"))
+	if found {
+		w.guarded(guardLookUp, "looked up by the shop's reference, and found; nothing was sent")
+	}
+	return charge, found, err
+}
+
+// ask sends the charge to the provider, with the shop's reference. With the guard that is its key too.
+func (w *worker) ask(m message, reference string) (charge string, err error) {
+	id := ""
+	if w.guards[guardProviderKey] {
+		id = reference
+	}
+	charge, err = w.provider.charge(m.payment, id, reference)
 	if err == nil && w.breaks(hopWorker) {
 		return "", errWorkerDied
 	}
