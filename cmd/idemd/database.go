@@ -151,7 +151,7 @@ func (f *databaseFlags) explain(err error) error {
 		reason += " with the same --store, then start this again"
 	case errors.Is(err, sqlstore.ErrRights): // says what to run
 	case errors.Is(err, sqlstore.ErrNoSuchRegion):
-		advice = "name one of these with --region or IDEMD_REGION (a recovery is of all of them), or make the tables of a new one with migrate up"
+		advice = "name one of these with --region or IDEMD_REGION (a recovery is of all of them); if it is to be a new one, make its tables first: idemd migrate up with that --region, or serve it with a --topology that names it"
 	case errors.As(err, &answered):
 		reason, advice = answered.Message, adviceFor(answered.Code)
 	case errors.As(err, &lookedUp):

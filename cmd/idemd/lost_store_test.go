@@ -5,6 +5,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/idemd/idemd/store"
+	"github.com/idemd/idemd/store/sqlstore"
+	"github.com/idemd/idemd/store/sqlstore/pgtest"
 )
 
 // A store whose disk is not mounted is a directory that is missing or empty. Nobody may take the new
@@ -42,6 +46,73 @@ func TestServeSaysThatTheStoreIsNew(t *testing.T) {
 				t.Errorf("after a recovery has begun: %s", notice)
 			}
 		})
+	}
+}
+
+// A region's name that is mistyped is a region without keys, where one is named that a database has not.
+func TestServeSaysThatTheRegionIsNew(t *testing.T) {
+	dsn := pgtest.Shared(t).NewDatabase(t)
+	run(t, "migrate", "up", "--store="+dsn).ok(t)
+	admin := freeAddr(t)
+	args := []string{"--store=" + dsn, "--admin-addr=" + admin}
+	s := serveOn(t, args...)
+	if got := strings.Join(s.banner, "\n"); !strings.Contains(got, "local, new: it knows no key") {
+		t.Errorf("the first start says\n%s", got)
+	}
+	if got := s.stderr.String(); !strings.Contains(got, "made a new, empty store: it knows no key") || !strings.Contains(got, "region local") {
+		t.Errorf("the first start logs\n%s", got)
+	}
+	s.stop()
+	s = serveOn(t, args...)
+	if got := strings.Join(s.banner, "\n") + s.stderr.String(); strings.Contains(got, "new") {
+		t.Errorf("the second start says\n%s", got)
+	}
+	if notice := get(t, "http://"+admin+"/healthz"); !strings.Contains(notice, "region local was made new in the database at ") {
+		t.Errorf("noticed %s", notice)
+	}
+	s.stop()
+	refused := []string{"no such region in the database", `"locl"`, "region local", "--region or IDEMD_REGION", "migrate up"}
+	run(t, "serve", "--store="+dsn, "--region=locl", "--grpc-addr=127.0.0.1:0", "--admin-addr=", "--log-level=error").fails(t, exitFailed, refused...)
+	run(t, "migrate", "up", "--store="+dsn, "--region=eu").ok(t) // said by name
+	s = serveOn(t, append(args, "--region=eu")...)
+	if got := strings.Join(s.banner, "\n"); !strings.Contains(got, "eu, new: it knows no key") {
+		t.Errorf("another region says\n%s", got)
+	}
+	if notice := get(t, "http://"+admin+"/healthz"); !strings.Contains(notice, "region eu was made new in the database at ") {
+		t.Errorf("noticed %s", notice)
+	}
+}
+
+// What a topology names is a region that somebody means, but its first start says that it is new.
+func TestServeSaysThatARegionOfATopologyIsNew(t *testing.T) {
+	dsn := migrated(t)
+	file := filepath.Join(t.TempDir(), "topology.yaml")
+	text := "regions:\n  eu: {address: \"127.0.0.1:1\"}\nplacements:\n  \"*\": fixed eu\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := serveOn(t, "--store="+dsn, "--region=eu", "--topology="+file)
+	if got := strings.Join(s.banner, "\n"); !strings.Contains(got, "eu, new: it knows no key") {
+		t.Errorf("it says\n%s", got)
+	}
+}
+
+// A recovery that has begun is what there is to do about a new region.
+func TestRecoveryEndsTheNoticeOfANewRegion(t *testing.T) {
+	db, err := sqlstore.Open(t.Context(), migrated(t), sqlstore.Options{MaintainEvery: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	notice := noticeNewRegion(db, "local")
+	if text := notice(); text == "" {
+		t.Error("no notice")
+	}
+	if _, err := db.BeginRecovery(t.Context(), store.BeginRecoveryRequest{CompleteUntil: store.KnowsNothing, Reason: "it is lost"}); err != nil {
+		t.Fatal(err)
+	}
+	if text := notice(); text != "" {
+		t.Errorf("after a recovery has begun: %s", text)
 	}
 }
 

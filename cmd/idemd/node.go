@@ -33,7 +33,7 @@ type node struct {
 	server   *server.Server
 	backup   server.BackupFunc // nil: there are none
 	notice   func() string     // nil, or what an operator should see to
-	made     bool              // the embedded store was not there
+	made     bool              // the store was not there
 	commits  *commits
 	logger   *slog.Logger
 	// failed gets the error of a listener that stopped by itself.
@@ -156,11 +156,15 @@ func (n *node) open(s *session, c *serveCmd, metrics *server.Metrics) (err error
 }
 
 func (n *node) openDatabase(s *session, c *serveCmd) error {
-	db, err := c.openStore(s.ctx, sqlstore.Options{Logger: n.logger, Observer: n.commits, MaxConns: c.conns(), MustExist: c.MustExist})
+	db, err := c.openStore(s.ctx, sqlstore.Options{
+		Logger: n.logger, Observer: n.commits, MaxConns: c.conns(), MustExist: c.MustExist,
+		Alone: c.Topology == "", // a topology that did not name the region was refused
+	})
 	if err != nil {
 		return err
 	}
-	n.store, n.notice = db, noticeOf(db)
+	n.store, n.made = db, db.Made()
+	n.notice = server.JoinNotices(noticeOf(db), noticeNewRegion(db, c.Region))
 	return nil
 }
 

@@ -168,16 +168,16 @@ func (c *serveCmd) greetIdentity(p *page) {
 
 // greetStore says where the keys are.
 func (c *serveCmd) greetStore(p *page, made bool) {
+	news := ""
+	if made {
+		news = newToAll
+	}
 	if c.Store != nil {
 		p.field("database", c.place())
-		p.field("region", c.Region)
+		p.field("region", c.Region+news)
 		return
 	}
-	dir := c.absDataDir()
-	if made {
-		dir += newToAll
-	}
-	p.field("data directory", dir)
+	p.field("data directory", c.absDataDir()+news)
 }
 
 // keptIn is where the keys are, on one line and without a secret.

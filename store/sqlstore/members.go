@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -13,16 +14,28 @@ import (
 	"github.com/idemd/idemd/store/internal/pagetoken"
 )
 
+// member is what a region's row has in JSON. MadeAt is when the region was begun, zero where an
+// earlier release did or has written the row since.
+type member struct {
+	store.Membership
+	MadeAt time.Time `json:"made_at,omitzero"`
+}
+
 // beMember gives the region's store its id and what seals its page tokens, if it has none: then this is the first process that
 // opens it.
 func (s *Store) beMember(ctx context.Context) error {
-	text, err := json.Marshal(store.Membership{StoreID: store.NewStoreID()})
+	own := member{store.Membership{StoreID: store.NewStoreID()}, time.UnixMicro(s.catalog.copy.Load().now).UTC()}
+	text, err := json.Marshal(own)
 	if err != nil {
 		return err
 	}
-	_, err = s.pool.Exec(ctx, "INSERT INTO idem_members (region, membership) VALUES ($1, $2) ON CONFLICT (region) DO NOTHING", s.opts.Region, string(text))
+	tag, err := s.pool.Exec(ctx, "INSERT INTO idem_members (region, membership) VALUES ($1, $2) ON CONFLICT (region) DO NOTHING", s.opts.Region, string(text))
 	if err != nil {
 		return err
+	}
+	s.made = tag.RowsAffected() == 1
+	if own, err = readMember(ctx, s.pool, s.opts.Region, ""); err == nil { // else whoever needs it is told
+		s.madeAt = own.MadeAt
 	}
 	var secret string
 	if err := s.pool.QueryRow(ctx, "SELECT page_secret::text FROM idem_members WHERE region = $1", s.opts.Region).Scan(&secret); err != nil {
@@ -32,7 +45,7 @@ func (s *Store) beMember(ctx context.Context) error {
 	return nil
 }
 
-func readMembership(ctx context.Context, q rowQuerier, region, lock string) (m store.Membership, err error) {
+func readMember(ctx context.Context, q rowQuerier, region, lock string) (m member, err error) {
 	var text string
 	if err := q.QueryRow(ctx, "SELECT membership FROM idem_members WHERE region = $1"+lock, region).Scan(&text); err != nil {
 		return m, err
@@ -44,7 +57,7 @@ func readMembership(ctx context.Context, q rowQuerier, region, lock string) (m s
 	return m, nil
 }
 
-func writeMembership(ctx context.Context, tx pgx.Tx, region string, m store.Membership) error {
+func writeMember(ctx context.Context, tx pgx.Tx, region string, m member) error {
 	text, err := json.Marshal(m)
 	if err != nil {
 		return fmt.Errorf("encode what is known of other regions' stores: %w", err)
@@ -60,11 +73,11 @@ func (s *Store) Membership(ctx context.Context) (store.Membership, error) {
 	}
 	bounded, cancel := context.WithTimeout(ctx, catalogTimeout)
 	defer cancel()
-	m, err := readMembership(bounded, s.pool, s.opts.Region, "")
+	m, err := readMember(bounded, s.pool, s.opts.Region, "")
 	if err != nil {
 		return store.Membership{}, s.keeper().refused(ctx, err)
 	}
-	return m, nil
+	return m.Membership, nil
 }
 
 // SetMembership implements [store.Members].
@@ -73,14 +86,14 @@ func (s *Store) SetMembership(ctx context.Context, old, next store.Membership) e
 		return err
 	}
 	err := s.dialect.runTx(ctx, s.pool, func(tx pgx.Tx) error {
-		stored, err := readMembership(ctx, tx, s.opts.Region, " FOR UPDATE")
+		stored, err := readMember(ctx, tx, s.opts.Region, " FOR UPDATE")
 		if err != nil {
 			return err
 		}
-		if stored, err = stored.Replace(old, next); err != nil {
+		if stored.Membership, err = stored.Replace(old, next); err != nil {
 			return err
 		}
-		return writeMembership(ctx, tx, s.opts.Region, stored)
+		return writeMember(ctx, tx, s.opts.Region, stored)
 	})
 	if err != nil {
 		return s.keeper().refused(ctx, err)
@@ -90,20 +103,21 @@ func (s *Store) SetMembership(ctx context.Context, old, next store.Membership) e
 
 // leave has the region's store hear all other regions before it is a home again.
 func (k *keeper) leave(ctx context.Context, tx pgx.Tx) error {
-	m, err := readMembership(ctx, tx, k.opts.Region, " FOR UPDATE")
+	m, err := readMember(ctx, tx, k.opts.Region, " FOR UPDATE")
 	if err != nil || !m.Joined {
 		return err
 	}
 	m.Joined = false
-	return writeMembership(ctx, tx, k.opts.Region, m)
+	return writeMember(ctx, tx, k.opts.Region, m)
 }
 
 // ErrNoSuchRegion says that the database has nothing of the region that it is opened for.
 var ErrNoSuchRegion = errors.New("no such region in the database")
 
-// checkExists refuses a region that was neither served nor migrated, if it must exist.
+// checkExists refuses a region that was neither served nor migrated, if it must exist or if the
+// database has others.
 func (s *Store) checkExists(ctx context.Context) error {
-	if !s.opts.MustExist {
+	if !s.opts.MustExist && !s.opts.Alone {
 		return nil
 	}
 	var known bool
@@ -113,7 +127,7 @@ SELECT EXISTS (SELECT FROM known WHERE region = $1), coalesce((SELECT array_agg(
 	switch {
 	case err != nil:
 		return fmt.Errorf("ask for the database's regions: %w", err)
-	case !known:
+	case !known && (s.opts.MustExist || s.opts.Alone && len(regions) > 0):
 		return fmt.Errorf("%w: it has no table of region %q, and none was made; it has the keys of %s", ErrNoSuchRegion, s.opts.Region, store.RegionsText(regions))
 	}
 	return nil

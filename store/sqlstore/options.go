@@ -21,6 +21,9 @@ type Options struct {
 	// MustExist refuses, with ErrNoSuchRegion, to open a region of which the database has nothing,
 	// before anything is made of it there.
 	MustExist bool
+	// Alone refuses, with ErrNoSuchRegion, to make a region in a database that has others: whoever is
+	// not told that there are several has mistyped the one that there is.
+	Alone bool
 	// Logger gets what an operator should see. Nil: nothing is logged.
 	Logger *slog.Logger
 	// Observer is told what happens, for metrics. Nil: nobody is.

@@ -51,6 +51,54 @@ func TestOpenARegionThatMustExist(t *testing.T) {
 	refused("eu, us")
 }
 
+// Whoever is not told that there are several regions begins none beside others, save where its tables
+// were made for it.
+func TestOpenARegionAlone(t *testing.T) {
+	dsn := pgtest.Shared(t).NewDatabase(t)
+	migrateUp(t, dsn, Options{Region: "eu"})
+	alone := func(region string) Options { return Options{Region: region, Alone: true, MaintainEvery: -1} }
+	closeStore(t, open(t, dsn, alone("eu")))
+	before := namesOf(t, dsn, "ue")
+	s, err := Open(t.Context(), dsn, alone("ue"))
+	if err == nil {
+		closeStore(t, s)
+	}
+	if !errors.Is(err, ErrNoSuchRegion) || !strings.Contains(err.Error(), `"ue"`) || !strings.Contains(err.Error(), "region eu") {
+		t.Errorf("a region beside another: %v", err)
+	}
+	if after := namesOf(t, dsn, "ue"); !slices.Equal(after, before) {
+		t.Errorf("it has made %q", after)
+	}
+	migrateUp(t, dsn, Options{Region: "us"})
+	closeStore(t, open(t, dsn, alone("us")))
+}
+
+// Who first opens a region has begun it; when that was is kept, whatever is kept beside it.
+func TestARegionSaysWhenItWasBegun(t *testing.T) {
+	dsn := pgtest.Shared(t).NewDatabase(t)
+	migrateUp(t, dsn, Options{})
+	first := open(t, dsn, Options{MaintainEvery: -1})
+	defer closeStore(t, first)
+	at := first.MadeAt()
+	if !first.Made() || time.Since(at).Abs() > time.Minute {
+		t.Errorf("the first: made %v at %v", first.Made(), at)
+	}
+	m, err := first.Membership(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := m.Clone()
+	next.Region = "local"
+	if err := first.SetMembership(t.Context(), m, next); err != nil {
+		t.Fatal(err)
+	}
+	second := open(t, dsn, Options{MaintainEvery: -1})
+	defer closeStore(t, second)
+	if second.Made() || !second.MadeAt().Equal(at) {
+		t.Errorf("the second: made %v at %v, want false at %v", second.Made(), second.MadeAt(), at)
+	}
+}
+
 // namesOf is what a database has of a region: tables, and rows in those that all regions have.
 func namesOf(t *testing.T, dsn, region string) []string {
 	t.Helper()

@@ -38,6 +38,9 @@ type Store struct {
 	kept           keptBuckets
 	troubles       troubles
 	forgetting     forgetting
+
+	made   bool // nobody had served the region before
+	madeAt time.Time
 }
 
 var (
@@ -101,6 +104,14 @@ func (s *Store) begin(ctx context.Context) error {
 func (s *Store) statementContext() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(s.ending), s.opts.Timing.MaxStatement+time.Second)
 }
+
+// Made reports whether Open began the region: nobody had served it from this database before, and
+// the store knows no key.
+func (s *Store) Made() bool { return s.made }
+
+// MadeAt is when the region was begun, by the database's clock; zero if that is not known, as of one
+// that an earlier release began.
+func (s *Store) MadeAt() time.Time { return s.madeAt }
 
 // Close lets what has been sent end, and closes the connections. Operations that come later
 // are refused with ErrUnavailable. Calling it again does nothing.
