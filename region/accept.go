@@ -39,11 +39,11 @@ func (r *Region) AcceptStore(ctx context.Context, req store.AcceptStoreRequest) 
 			Accepted: knownToProto(req.Region, accepted),
 		})
 		if err != nil {
-			_, err = p.failed(ctx, err)
+			err = p.missed(ctx, err)
 		}
 		return err
 	})
-	return notEverywhere(ctx, "a region's store is accepted once all others know it, and this was missed", missed, err)
+	return notEverywhere(ctx, "a region's store is accepted once all others know it, and this was missed", doAgain, missed, err)
 }
 
 // answering is the store that answers as the region, if it is the one that is to be accepted.

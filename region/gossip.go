@@ -86,8 +86,7 @@ func (p *peer) hear(ctx context.Context, l *link) error {
 	p.mu.Unlock()
 	m, err := l.client.GetPlacements(ctx, &pb.GetPlacementsRequest{Region: p.name, FromRegion: p.region.config.Name, FromStoreId: p.region.member().StoreID})
 	if err != nil {
-		_, err = p.failed(ctx, err)
-		return err
+		return p.missed(ctx, err)
 	}
 	says := make(map[string]heard, len(m.GetPlacements()))
 	for _, k := range m.GetPlacements() {

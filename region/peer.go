@@ -216,6 +216,15 @@ func (p *peer) failed(ctx context.Context, err error) (ForwardResult, error) {
 	return ForwardBroken, unreachable
 }
 
+// missed is failed for what is about no key.
+func (p *peer) missed(ctx context.Context, err error) error {
+	result, err := p.failed(ctx, err)
+	if result != ForwardBroken {
+		return err
+	}
+	return &store.Error{Sentinel: store.ErrUnavailable, RetryAfter: time.Second, Detail: "it was asked and did not answer", Cause: err}
+}
+
 // fromIdemd reports whether idemd made the status of an error, and not gRPC or what stands in
 // between.
 func fromIdemd(err error) bool {

@@ -591,7 +591,7 @@ func TestNamespacesAreInAllRegions(t *testing.T) {
 	w.ap().stop()
 	w.eu().events.wait(t, "ap", false)
 	_, err = w.eu().router.CreateNamespace(ctx, store.Namespace{Name: "orders"})
-	refuses(t, err, store.ErrUnavailable, `region "ap": `, "do it again")
+	refuses(t, err, store.ErrUnavailable, `region "ap": `, "nothing was done", "do it once they can")
 	if _, err := w.eu().store.GetNamespace(ctx, "orders"); !errors.Is(err, store.ErrNamespaceUnknown) {
 		t.Errorf("it was created though ap is away: %v", err)
 	}

@@ -137,7 +137,8 @@ func (r *Router) UpdateNamespace(ctx context.Context, ns store.Namespace) (store
 
 // listenToAll refuses unless all regions can be asked what they know.
 func (r *Region) listenToAll(ctx context.Context) error {
-	return r.everywhere(ctx, func(p *peer, l *link) error { return p.learnBy(ctx, l) })
+	missed, err := r.tellOthers(ctx, "", func(p *peer, l *link) error { return p.learnBy(ctx, l) })
+	return notEverywhere(ctx, "namespaces are the same in all regions, and not all can be reached, so nothing was done", "do it once they can", missed, err)
 }
 
 // put has another region create or update a namespace.
@@ -147,7 +148,7 @@ func (p *peer) put(ctx context.Context, l *link, ns store.Namespace, update bool
 		Namespace: storepb.NamespaceToProto(ns), Update: update,
 	})
 	if err != nil {
-		_, err = p.failed(ctx, err)
+		err = p.missed(ctx, err)
 	}
 	return err
 }
@@ -155,7 +156,7 @@ func (p *peer) put(ctx context.Context, l *link, ns store.Namespace, update bool
 // everywhere does something to namespaces in all other regions at once, and says which missed it.
 func (r *Region) everywhere(ctx context.Context, do func(*peer, *link) error) error {
 	missed, err := r.tellOthers(ctx, "", do)
-	return notEverywhere(ctx, "namespaces are the same in all regions, and this was missed", missed, err)
+	return notEverywhere(ctx, "namespaces are the same in all regions, and this was missed", doAgain, missed, err)
 }
 
 // tellOthers does something in all other regions at once, save one. It returns which missed it,
@@ -187,15 +188,18 @@ func (r *Region) tellOthers(ctx context.Context, save string, do func(*peer, *li
 	return missed, first
 }
 
-// notEverywhere keeps a refusal of one region, and makes of an outage one that asks for a repeat.
-func notEverywhere(ctx context.Context, what string, missed []string, err error) error {
+// doAgain is what to do after something was done in some regions only.
+const doAgain = "do it again, which makes up for it"
+
+// notEverywhere keeps a refusal of one region, and makes of an outage one that says what to do.
+func notEverywhere(ctx context.Context, what, advice string, missed []string, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
-	text := what + ": " + strings.Join(missed, "; ") + "; do it again, which makes up for it"
+	text := what + ": " + strings.Join(missed, "; ") + "; " + advice
 	var refused *store.Error
 	if !errors.As(err, &refused) || isOutage(refused) {
 		return &store.Error{Sentinel: store.ErrUnavailable, RetryAfter: time.Second, Detail: text, Cause: err}

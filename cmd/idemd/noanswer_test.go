@@ -72,6 +72,22 @@ func TestNoAnswerToAClaim(t *testing.T) {
 	}
 }
 
+// Where no region serves the key nothing was done, and nobody is told that it may have been.
+func TestNoHome(t *testing.T) {
+	_, addr := serveMute(t, store.ErrNoHome)
+	r := run(t, "claim", "--id=a", "--addr="+addr)
+	r.fails(t, exitNoAnswer, "NO_HOME: ", "; nothing was done; ask again")
+	if strings.Contains(r.stderr, "may have been granted") {
+		t.Errorf("said was %q", r.stderr)
+	}
+	err := errors.New("NO_HOME: the store is home to no keys yet")
+	for advice, want := range map[string]string{sendAgain: "nothing was done; run the same command again", moveAgain: moveAgain, acceptAgain: acceptAgain} {
+		if got := adviceAfter(err, advice); got != want {
+			t.Errorf("for %q: %q, want %q", advice, got, want)
+		}
+	}
+}
+
 // TestNotSent checks that a status that comes before anything is done is a refusal, whoever
 // made it.
 func TestNotSent(t *testing.T) {

@@ -18,7 +18,7 @@ const (
 	exitOK         = 0
 	exitFailed     = 1 // refused with a reason, or the server could not start or go on
 	exitUsage      = 2 // the command line is wrong; nothing was sent
-	exitNoAnswer   = 3 // no answer, or none that could be shown: it may have been done
+	exitNoAnswer   = 3 // no answer, or none that could be shown: it may have been done, unless it is said that nothing was
 	exitNotGranted = 4 // claim --granted: answered, and not granted
 	exitPending    = 4 // migrate status: migrate up has something to do
 	exitUnsettled  = 5 // claim --granted: granted, but an earlier attempt may have acted

@@ -114,6 +114,14 @@ func TestRegionMove(t *testing.T) {
 		return refused.code == exitNoAnswer && strings.Contains(refused.stderr, "HOME_UNREACHABLE") && strings.Contains(refused.stderr, "nothing was done") &&
 			!strings.Contains(refused.stderr, "may have been granted")
 	})
+	// A command without a key speaks of none.
+	refused := run(t, "namespace", "create", "payments", "--addr", us.addr)
+	refused.fails(t, exitNoAnswer, "namespaces are the same in all regions", "nothing was done", `region "eu"`, "; run the same command again")
+	for _, not := range []string{"the key", "attempt id", "may have been done"} {
+		if strings.Contains(refused.stderr, not) {
+			t.Errorf("%q speaks of %q", refused.stderr, not)
+		}
+	}
 	if list := run(t, "region", "list", "--addr", us.addr).ok(t); !strings.Contains(list, "no answer") {
 		t.Errorf("the list does not say that eu is down:\n%s", list)
 	}

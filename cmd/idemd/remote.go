@@ -48,7 +48,8 @@ func (f *remoteFlags) reach() []string {
 // What to do when there was no answer.
 const (
 	askAgain  = "ask again"
-	sendAgain = "it may have been done or not; run the same command again"
+	runAgain  = "run the same command again"
+	sendAgain = "it may have been done or not; " + runAgain
 	lookFirst = "it may have been done or not; look before you do it again"
 )
 
@@ -74,16 +75,30 @@ func (f *remoteFlags) callFor(s *session, wait time.Duration, advice string, fn 
 		if !sent.Load() {
 			advice = "nothing was sent"
 		}
-		if strings.Contains(err.Error(), undone) {
-			advice = askAgain
-		}
-		err = exitError{fmt.Errorf("%w; %s", err, advice), exitNoAnswer}
+		err = exitError{fmt.Errorf("%w; %s", err, adviceAfter(err, advice)), exitNoAnswer}
 	}
 	return err
 }
 
 // undone is in a refusal that says itself that there is nothing to find out.
 const undone = "nothing was done"
+
+// adviceAfter is the advice, unless nothing was done, which NO_HOME always means for a command that is of
+// one step.
+func adviceAfter(err error, advice string) string {
+	told, noHome := strings.Contains(err.Error(), undone), strings.HasPrefix(err.Error(), "NO_HOME: ")
+	if !told && !noHome || advice == moveAgain || advice == acceptAgain {
+		return advice
+	}
+	next := askAgain
+	if advice == sendAgain || advice == lookFirst {
+		next = runAgain
+	}
+	if told {
+		return next
+	}
+	return undone + "; " + next
+}
 
 // sentProbe finds out whether anything was sent to a server: that of which nothing was has
 // not been done.
