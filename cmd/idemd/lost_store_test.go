@@ -136,6 +136,23 @@ func TestServeMustExist(t *testing.T) {
 	serveOn(t, "--store="+dsn, "--must-exist")
 }
 
+// A recovery is not begun in a directory that is damaged: it is moved away first, for what can still be read of it.
+func TestRecoveryBeginsBesideADamagedStore(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	serve(t, data).stop()
+	if err := os.Remove(filepath.Join(data, "MARK")); err != nil {
+		t.Fatal(err)
+	}
+	begin := []string{"recovery", "begin", "--data-dir=" + data, "--reason=it is damaged", "--nothing-known"}
+	run(t, begin...).fails(t, exitFailed, "store is damaged", "mv "+data+" "+data+".damaged", "keep it", "--nothing-known")
+	if err := os.Rename(data, data+".damaged"); err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t, begin...); got.code != exitOK {
+		t.Errorf("beside it: %d\n%s", got.code, got.stderr)
+	}
+}
+
 // Where the store is gone for good, its recovery begins in a new one before anybody is granted anything.
 func TestRecoveryBeginsWhereNothingIsKnown(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")

@@ -85,8 +85,12 @@ func (c *recoveryBeginCmd) beginIn(s *session, dir string, req store.BeginRecove
 		}
 		return c.begin(s, db, req)
 	})
-	if errors.Is(err, pebblestore.ErrNoStore) {
+	switch {
+	case errors.Is(err, pebblestore.ErrNoStore):
 		return fmt.Errorf("%w; if it is lost for good, --nothing-known in place of --from makes a new one", err)
+	case errors.Is(err, pebblestore.ErrDamaged):
+		return fmt.Errorf("%w; if there is no backup, move the directory away and keep it (mv %s), then run this again with --nothing-known, which makes a new one",
+			err, shellQuote(dir)+" "+shellQuote(dir+".damaged"))
 	}
 	return err
 }
