@@ -187,6 +187,9 @@ func isOperators(req any) bool {
 
 func (c *calls) refused(ctx context.Context, req any, method string, st *status.Status, err error) {
 	level := levelOf(st.Code())
+	if method == pb.IdempotencyService_GetTopology_FullMethodName && st.Code() == codes.Unimplemented {
+		level = slog.LevelDebug // whether there are regions is asked by commands for their own sake
+	}
 	if !c.logger.Enabled(ctx, level) {
 		return
 	}

@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	pb "github.com/idemd/idemd/proto/idemd/v1"
 	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/storepb"
@@ -68,6 +71,18 @@ func TestLogHoldsNoSecrets(t *testing.T) {
 		if !strings.Contains(log, want) {
 			t.Errorf("the log does not have %q", want)
 		}
+	}
+}
+
+// Commands ask each server whether it has regions, for their own sake: that it has none is no news.
+func TestLogIsQuietWhereThereAreNoRegions(t *testing.T) {
+	r := newRig(t, storetest.NewMemory(storetest.NewClock()))
+	_, err := pb.NewIdempotencyServiceClient(r.connect()).GetTopology(t.Context(), &pb.GetTopologyRequest{})
+	if status.Code(err) != codes.Unimplemented {
+		t.Fatal(err)
+	}
+	if log := r.log.String(); !strings.Contains(log, "GetTopology") || strings.Contains(log, "level=INFO msg=\"call refused\"") {
+		t.Errorf("the log has\n%s", log)
 	}
 }
 

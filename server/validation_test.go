@@ -183,7 +183,7 @@ func TestBadRequestsAreRefusedBeforeAnyWork(t *testing.T) {
 		{"Claim/long attempt", claim(&pb.ClaimRequest{AttemptId: make([]byte, 65)}), invalid, "attempt id has 65 bytes, 1 to 64"},
 		{"Claim/long fingerprint", claim(&pb.ClaimRequest{Fingerprint: &pb.Fingerprint{Digest: make([]byte, 65)}}), invalid, "at most 64"},
 		{"Claim/version without digest", claim(&pb.ClaimRequest{Fingerprint: &pb.Fingerprint{Version: 1}}), invalid, "empty fingerprint"},
-		{"Claim/short lease", claim(&pb.ClaimRequest{Lease: durationpb.New(1)}), invalid, "lease 1ns is outside 1s to 15m0s"},
+		{"Claim/short lease", claim(&pb.ClaimRequest{Lease: durationpb.New(1)}), invalid, "lease 1ns is outside 1s to 15m"},
 		{"Claim/negative wait", claim(&pb.ClaimRequest{Wait: durationpb.New(-1)}), invalid, "wait"},
 		{"Claim/long wait", claim(&pb.ClaimRequest{Wait: &durationpb.Duration{Seconds: math.MaxInt64}}), invalid, "wait"},
 		{"Claim/intent before 1970", claim(&pb.ClaimRequest{IntentTime: &timestamppb.Timestamp{Seconds: -1}}), invalid, "intent time"},
@@ -242,7 +242,7 @@ func TestBadRequestsAreRefusedBeforeAnyWork(t *testing.T) {
 			return only(a.AcceptStore(ctx, &pb.AcceptStoreRequest{Region: "eu", StoreId: store.NewStoreID()}))
 		}, invalid, "reason is required"},
 		{"CreateNamespace/nothing", create(nil), invalid, "namespace must be"},
-		{"CreateNamespace/name", create(&pb.Namespace{Name: "Shop"}), invalid, "namespace must be"},
+		{"CreateNamespace/name", create(&pb.Namespace{Name: "Shop"}), invalid, "namespace must be 1 to 63 of a-z, 0-9 and '-', not starting with '-'; it has 'S' at byte 1"},
 		{"CreateNamespace/retention", create(&pb.Namespace{Name: "shop", Retention: durationpb.New(1)}), invalid, "retention"},
 		{"CreateNamespace/outcome bytes", create(&pb.Namespace{Name: "shop", MaxOutcomeBytes: -1}), invalid, "max outcome bytes"},
 		{"CreateNamespace/tier", create(&pb.Namespace{Name: "shop", Tier: 5}), invalid, "tier has the value 5"},

@@ -98,16 +98,27 @@ func (a *Authority) loadFiles(o Options) (err error) {
 			paths = append(paths, o.TLSClientCA)
 		}
 		a.material, err = watch(a.logger, "TLS", paths, func(contents [][]byte) (*material, error) { return parseMaterial(contents, a.now()) })
+		err = of("--tls-cert, --tls-key, --tls-client-ca", err)
 	}
 	if err == nil && o.Tokens != "" {
 		a.tokens, err = watch(a.logger, "tokens", []string{o.Tokens}, func(contents [][]byte) (*Tokens, error) { return ParseTokens(contents[0]) })
+		err = of("--tokens", err)
 	}
 	if err == nil && a.tokens != nil && o.TLSClientCA == "" && len(a.tokens.now().byDigest) == 0 {
-		return fmt.Errorf("%s: it holds no token, and without --tls-client-ca nobody is known; idemd token new NAME makes one", o.Tokens)
+		return fmt.Errorf("--tokens: %s: it holds no token, and without --tls-client-ca nobody is known; idemd token new NAME makes one", o.Tokens)
 	}
 	if err == nil && o.Policy != "" {
 		a.policy, err = watch(a.logger, "policy", []string{o.Policy}, func(contents [][]byte) (*Policy, error) { return ParsePolicy(contents[0]) })
+		err = of("--policy", err)
 		a.authorizer = &Authorizer{a.policy}
+	}
+	return err
+}
+
+// of says by which flags the files were named that are no good.
+func of(flags string, err error) error {
+	if err != nil {
+		err = fmt.Errorf("%s: %w", flags, err)
 	}
 	return err
 }
