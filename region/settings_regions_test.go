@@ -195,7 +195,7 @@ func TestANamespaceOfOneRegion(t *testing.T) {
 	refuses(t, err, store.ErrNamespaceUnknown, "create it once more")
 
 	_, err = w.eu().router.CreateNamespace(t.Context(), store.Namespace{Name: "one", Retention: time.Hour})
-	refuses(t, err, store.ErrNamespaceExists, `region "us" has it with other settings`, "retention is 2h0m0s in region us and 1h0m0s in what was asked", "nothing was created")
+	refuses(t, err, store.ErrNamespaceExists, `region "us" has it with other settings`, "retention is 2h in region us and 1h in what was asked", "nothing was created")
 	if _, err := w.eu().store.GetNamespace(t.Context(), "one"); !errors.Is(err, store.ErrNamespaceUnknown) {
 		t.Errorf("eu has it: %v", err)
 	}

@@ -29,7 +29,7 @@ func TestDifferences(t *testing.T) {
 	}
 	other := base
 	other.Retention, other.LapsePolicy = time.Hour, store.Hold
-	want := "retention is 24h0m0s in eu and 1h0m0s in us, lapse policy is takeover in eu and hold in us"
+	want := "retention is 24h in eu and 1h in us, lapse policy is takeover in eu and hold in us"
 	if got := differences("eu", base, "us", other); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

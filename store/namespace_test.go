@@ -34,11 +34,11 @@ func TestNamespaceLimits(t *testing.T) {
 		ns   store.Namespace
 		says string
 	}{
-		{"retention below a minute", store.Namespace{Retention: 59 * time.Second}, "retention 59s is outside 1m0s to 1h0m0s"},
-		{"retention above 35 days", store.Namespace{Retention: 36 * 24 * time.Hour}, "retention 864h0m0s is outside 1m0s to 840h0m0s"},
-		{"retention above the tier", store.Namespace{Tier: store.TierHour, Retention: 2 * time.Hour}, "outside 1m0s to 1h0m0s"},
-		{"attempt above a quarter of the tier", store.Namespace{Tier: store.TierHour, MaxAttempt: 16 * time.Minute}, "max attempt 16m0s is outside 1s to 15m0s"},
-		{"lease above its longest", store.Namespace{Lease: time.Minute, MaxLease: 30 * time.Second}, "lease 1m0s is outside 1s to 30s"},
+		{"retention below a minute", store.Namespace{Retention: 59 * time.Second}, "retention 59s is outside 1m to 35d"},
+		{"retention above 35 days", store.Namespace{Retention: 36 * 24 * time.Hour}, "retention 36d is outside 1m to 35d"},
+		{"retention above the tier", store.Namespace{Tier: store.TierHour, Retention: 2 * time.Hour}, "retention 2h is more than the 1h of its tier, which stays as the namespace was created: create another with a longer tier, up to 35d"},
+		{"attempt above a quarter of the tier", store.Namespace{Tier: store.TierHour, MaxAttempt: 16 * time.Minute}, "max attempt 16m is outside 1s to 15m"},
+		{"lease above its longest", store.Namespace{Lease: time.Minute, MaxLease: 30 * time.Second}, "lease 1m is outside 1s to 30s"},
 		{"outcomes above 256 KiB", store.Namespace{MaxOutcomeBytes: 256<<10 + 1}, "max outcome bytes 262145 is outside 1024 to 262144"},
 		{"outcomes below 1 KiB", store.Namespace{MaxOutcomeBytes: 1<<10 - 1}, "max outcome bytes 1023 is outside 1024 to 262144"},
 		{"negative outcomes", store.Namespace{MaxOutcomeBytes: -1}, "max outcome bytes -1 is outside 1024 to 262144"},

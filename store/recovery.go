@@ -182,8 +182,8 @@ func (n *Namespace) checkLift(req LiftRecoveryRequest, floor, now time.Time) err
 			retention = TierMonth.MaxRetention()
 		}
 		return Refuse(ErrNotConfirmed, fmt.Sprintf("nothing is known %s from before the floor (%s), whatever the backup has; what is not settled and imported is done twice; "+
-			"if all is that retention covers (%v), say so (idemd recovery lift --nothing-known); nothing was done",
-			req.whose(), floor.UTC().Format(time.RFC3339Nano), retention))
+			"if all is that retention covers (%s), say so (idemd recovery lift --nothing-known); nothing was done",
+			req.whose(), floor.UTC().Format(time.RFC3339Nano), SpanText(retention)))
 	}
 	if end := floor.Add(MaxLease); now.Before(end) && !req.LeasesEnded {
 		return Refuse(ErrNotConfirmed, fmt.Sprintf("a lease from before the floor, which the store may have forgotten, can run until %s, and what it is for would be granted to another %s; "+
@@ -355,8 +355,8 @@ func (n *Namespace) checkCompletion(req *ImportRequest, now time.Time) error {
 	case at.After(now):
 		return invalid("completed at %s is in the future; it is %s here", at.Format(time.RFC3339Nano), now.Format(time.RFC3339Nano))
 	case !now.Before(at.Add(n.Retention)):
-		return Refuse(ErrKeyExpired, fmt.Sprintf("it was completed at %s and outcomes are kept for %v: repeats are not answered any more",
-			at.Format(time.RFC3339), n.Retention))
+		return Refuse(ErrKeyExpired, fmt.Sprintf("it was completed at %s and outcomes are kept for %s: repeats are not answered any more",
+			at.Format(time.RFC3339), SpanText(n.Retention)))
 	}
 	return nil
 }

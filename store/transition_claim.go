@@ -193,8 +193,8 @@ func (n *Namespace) checkHistory(intent, now time.Time) error {
 	retention := n.RetentionSince(intent.Add(-n.Skew()))
 	if !now.Before(intent.Add(retention - n.Skew())) {
 		return Refuse(ErrKeyExpired, fmt.Sprintf(
-			"the intent was made at %s and outcomes are kept for %v; whether it was done is no longer known here",
-			intent.UTC().Format(time.RFC3339), retention))
+			"the intent was made at %s and outcomes are kept for %s; whether it was done is no longer known here",
+			intent.UTC().Format(time.RFC3339), SpanText(retention)))
 	}
 	return nil
 }

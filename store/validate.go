@@ -121,12 +121,23 @@ func (n *Namespace) Validate() error {
 	}
 	return firstError(
 		ValidateNamespaceName(n.Name),
-		validateRange("retention", n.Retention, MinRetention, n.Tier.MaxRetention()),
+		n.validateRetention(),
 		validateRange("max attempt", n.MaxAttempt, MinLease, n.Tier.MaxAttempt()),
 		validateRange("max lease", n.MaxLease, MinLease, min(MaxLease, n.MaxAttempt)),
 		validateRange("lease", n.Lease, MinLease, n.MaxLease),
 		policy, entity, outcome,
 	)
+}
+
+// validateRetention tells of the tier only where another one would have room: nobody need know of it who
+// never chose one.
+func (n *Namespace) validateRetention() error {
+	most := TierMonth.MaxRetention()
+	if n.Retention > n.Tier.MaxRetention() && n.Retention <= most {
+		return invalid("retention %s is more than the %s of its tier, which stays as the namespace was created: create another with a longer tier, up to %s",
+			SpanText(n.Retention), SpanText(n.Tier.MaxRetention()), SpanText(most))
+	}
+	return validateRange("retention", n.Retention, MinRetention, most)
 }
 
 // checkClaim checks a Claim against the namespace's own limits. Callers take their intent
@@ -152,7 +163,7 @@ func (n *Namespace) checkEntity(key Key) error {
 
 func (n *Namespace) checkLease(lease time.Duration) error {
 	if lease > n.MaxLease {
-		return invalid("lease %v is longer than the %v that namespace %q allows", lease, n.MaxLease, n.Name)
+		return invalid("lease %s is longer than the %s that namespace %q allows", SpanText(lease), SpanText(n.MaxLease), n.Name)
 	}
 	return nil
 }
@@ -174,13 +185,14 @@ func (n *Namespace) leaseOrDefault(lease time.Duration) time.Duration {
 
 // ValidateNamespaceName checks a name that a namespace has or may get.
 func ValidateNamespaceName(name string) error {
-	ok := len(name) >= 1 && len(name) <= 63 && name[0] != '-'
-	for i := 0; ok && i < len(name); i++ {
-		c := name[i]
-		ok = c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-'
+	const allowed = "namespace must be 1 to 63 of a-z, 0-9 and '-', not starting with '-'"
+	if len(name) < 1 || len(name) > 63 {
+		return invalid(allowed+"; it has %d bytes", len(name))
 	}
-	if !ok {
-		return invalid("namespace must be 1 to 63 of a-z, 0-9 and '-', not starting with '-'; it has %d bytes", len(name))
+	for i, c := range name {
+		if lower, digit, dash := c >= 'a' && c <= 'z', c >= '0' && c <= '9', c == '-' && i > 0; !lower && !digit && !dash {
+			return invalid(allowed+"; it has %+q at byte %d", c, i+1)
+		}
 	}
 	return nil
 }
@@ -267,7 +279,7 @@ func validateIntentTime(t time.Time) error {
 
 func validateRange(field string, d, lo, hi time.Duration) error {
 	if d < lo || d > hi {
-		return invalid("%s %v is outside %v to %v", field, d, lo, hi)
+		return invalid("%s %s is outside %s to %s", field, SpanText(d), SpanText(lo), SpanText(hi))
 	}
 	return nil
 }

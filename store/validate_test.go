@@ -43,11 +43,11 @@ func TestClaimLimits(t *testing.T) {
 		{"fingerprint of 64 bytes", func(r *store.ClaimRequest) { r.Fingerprint.Digest = strings.Repeat("\xff", 64) }, nil, ""},
 		{"fingerprint of 65 bytes", func(r *store.ClaimRequest) { r.Fingerprint.Digest = strings.Repeat("f", 65) }, store.ErrInvalidArgument, "at most 64"},
 		{"empty fingerprint with a version", func(r *store.ClaimRequest) { r.Fingerprint.Version = 1 }, store.ErrInvalidArgument, "has no version"},
-		{"lease of 999 ms", func(r *store.ClaimRequest) { r.Lease = 999 * time.Millisecond }, store.ErrInvalidArgument, "lease 999ms is outside 1s to 15m0s"},
+		{"lease of 999 ms", func(r *store.ClaimRequest) { r.Lease = 999 * time.Millisecond }, store.ErrInvalidArgument, "lease 999ms is outside 1s to 15m"},
 		{"lease of 15 min", func(r *store.ClaimRequest) { r.Lease = 15 * time.Minute }, nil, ""},
 		{"negative lease", func(r *store.ClaimRequest) { r.Lease = -1 }, store.ErrInvalidArgument, "lease"},
 		{"negative wait", func(r *store.ClaimRequest) { r.Wait = -1 }, store.ErrInvalidArgument, "wait"},
-		{"wait of an hour", func(r *store.ClaimRequest) { r.Wait = time.Hour }, store.ErrInvalidArgument, "outside 0s to 5m0s"},
+		{"wait of an hour", func(r *store.ClaimRequest) { r.Wait = time.Hour }, store.ErrInvalidArgument, "outside 0s to 5m"},
 		{"intent in the year 10000", func(r *store.ClaimRequest) { r.IntentTime = time.Unix(1<<40, 0) }, store.ErrInvalidArgument, "intent time"},
 	}
 	for _, test := range tests {

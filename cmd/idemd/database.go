@@ -42,6 +42,9 @@ func (f *databaseFlags) check() error {
 	if err := sqlstore.CheckRegion(f.Region); err != nil {
 		return usageError("--%w", err)
 	}
+	if kind, _, isURL := strings.Cut(*f.Store, "://"); isURL && scheme.MatchString(kind) && kind != "postgres" && kind != "postgresql" {
+		return usageError("--store: a URL that begins with %s:// is of no database that idemd can use: these are PostgreSQL and CockroachDB, and the URLs of both begin with postgres://", kind)
+	}
 	config, err := pgxpool.ParseConfig(*f.Store)
 	if file := (*fs.PathError)(nil); errors.As(err, &file) {
 		return usageError("--store names a file that cannot be read: %w", file)
@@ -54,6 +57,9 @@ func (f *databaseFlags) check() error {
 	}
 	return nil
 }
+
+// scheme is how a URL begins; a password is not all there is before it.
+var scheme = regexp.MustCompile(`^[a-z][a-z0-9+.-]{1,15}$`)
 
 func notLike(reason string) error {
 	return usageError("--store is not like postgres://USER@HOST:PORT/DATABASE (characters like @ / : ? in a password are written %%40 %%2F %%3A %%3F): %s", reason)

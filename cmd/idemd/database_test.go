@@ -154,6 +154,7 @@ func TestServeDatabaseRefuses(t *testing.T) {
 		"setting and at":    {store: "postgres://127.0.0.1:1?password=" + secret + "@x", code: exitUsage, want: []string{"%40"}},
 		"at in a setting":   {store: "postgres://u@127.0.0.1:1/db?password=x@" + secret, code: exitUsage, want: []string{"%40"}},
 		"host with at":      {store: "user=u host=" + secret + "@127.0.0.1 port=1", code: exitUsage, want: []string{"%40"}},
+		"another database":  {store: "mysql://u:" + secret + "@127.0.0.1/db", code: exitUsage, want: []string{"mysql://", "PostgreSQL and CockroachDB", "postgres://"}},
 		"bad setting":       {store: "postgres://u:" + secret + "@host/db?sslmode=maybe", code: exitUsage, want: []string{"TLS"}},
 		"no certificate":    {store: "postgres://u:" + secret + "@host/db?sslmode=verify-full&sslrootcert=/no/such/file", code: exitUsage, want: []string{"--store names a file that cannot be read", "/no/such/file"}},
 		"bad region":        {store: withSecret(t, ready), args: []string{"--region=No"}, code: exitUsage, want: []string{`--region "No"`}},

@@ -112,13 +112,13 @@ func TestServeRefusesIdentityThatIsIncomplete(t *testing.T) {
 		want []string
 	}{
 		"no policy":        {append(tls[:2:2], public), exitUsage, []string{"other machines", "--policy"}},
-		"no TLS":           {[]string{"--tokens=x", "--policy=y", public}, exitFailed, []string{"no such file"}},
+		"no TLS":           {[]string{"--tokens=x", "--policy=y", public}, exitFailed, []string{"--tokens: ", "no such file"}},
 		"key missing":      {all[:1], exitUsage, []string{"--tls-cert and --tls-key"}},
 		"nobody is known":  {append(tls[:2:2], all[3]), exitUsage, []string{"--policy needs"}},
 		"may do what":      {all[:3], exitUsage, []string{"--policy must say"}},
-		"bad policy":       {append(all[:3:3], "--policy="+file("bad.yaml")), exitFailed, []string{"bad.yaml: line 2", "not a principal"}},
-		"bad tokens":       {append(all[:4:4], "--tokens="+file("bad.tokens")), exitFailed, []string{"bad.tokens: line 1"}},
-		"bad certificate":  {[]string{"--tls-cert=" + file("policy.yaml"), all[1]}, exitFailed, []string{"policy.yaml"}},
+		"bad policy":       {append(all[:3:3], "--policy="+file("bad.yaml")), exitFailed, []string{"--policy: ", "bad.yaml: line 2", "not a principal"}},
+		"bad tokens":       {append(all[:4:4], "--tokens="+file("bad.tokens")), exitFailed, []string{"--tokens: ", "bad.tokens: line 1"}},
+		"bad certificate":  {[]string{"--tls-cert=" + file("policy.yaml"), all[1]}, exitFailed, []string{"--tls-cert", "policy.yaml"}},
 		"trust domain":     {append(all[:4:4], "--trust-domain=Example.org"), exitFailed, []string{"--trust-domain"}},
 		"other key":        {[]string{all[0], "--tls-key=" + file("caller-key.pem")}, exitFailed, []string{"server.pem", "does not match"}},
 		"no authority":     {append(tls[:2:2], "--tls-client-ca="+file("server-key.pem"), all[3]), exitFailed, []string{"no certificate of an authority"}},

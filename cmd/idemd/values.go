@@ -85,20 +85,8 @@ func (d *span) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// String returns the duration as it is typed: 7d or 1h30m, not 168h0m0s or 1h30m0s.
-func (d span) String() string {
-	const day = span(24 * time.Hour)
-	if d > day && d%day == 0 {
-		return fmt.Sprintf("%dd", d/day)
-	}
-	text := time.Duration(d).String()
-	for _, nothing := range []struct{ end, short string }{{"m0s", "m"}, {"h0m", "h"}} {
-		if rest, found := strings.CutSuffix(text, nothing.end); found {
-			text = rest + nothing.short
-		}
-	}
-	return text
-}
+// String returns the duration as it is typed.
+func (d span) String() string { return store.SpanText(time.Duration(d)) }
 
 func parseSpan(text string) (time.Duration, error) {
 	number, inDays := strings.CutSuffix(text, "d")
