@@ -221,6 +221,7 @@ func (r *Region) Topology() *pb.GetTopologyResponse {
 	for _, name := range r.config.Topology.names() {
 		id, joined := r.storeOf(name)
 		shown := &pb.Region{Name: name, Address: r.config.Topology.Regions[name].Address, StoreId: id, Joined: joined, OtherStoreId: r.peers[name].otherStore()}
+		shown.Reached, shown.UnreachedBecause = r.peers[name].reached()
 		if shown.OtherStoreId != "" {
 			shown.OtherStoreTrouble = r.strange(name, shown.OtherStoreId).Error()
 		}
@@ -250,6 +251,14 @@ func (r *Region) storeOf(name string) (id string, joined bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return own.Peers[name].StoreID, p.joined && !p.strange
+}
+
+// reached reports whether the region answers, or why not.
+func (p *peer) reached() (answers bool, why string) {
+	if p == nil || p.current.Load() != nil { // this region
+		return true, ""
+	}
+	return false, p.why()
 }
 
 // otherStore is the id of a store that answers as the region and is not the one that is known;

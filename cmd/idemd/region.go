@@ -81,17 +81,19 @@ func (c *regionListCmd) ask(ctx context.Context, addr string) error {
 }
 
 func topologyText(p *page, resp *idemdv1.GetTopologyResponse, answers []string) {
-	p.line("REGION\tADDRESS\tSTORE\tJOINED\tFROM HERE")
+	p.line("REGION\tADDRESS\tSTORE\tJOINED\tFROM %s\tFROM HERE", shown(resp.GetRegion()))
 	for i, r := range resp.GetRegions() {
 		name := shown(r.GetName())
 		if r.GetName() == resp.GetRegion() {
 			name += " (asked)"
 		}
-		answer := answers[i]
-		if r.GetOtherStoreId() != "" {
-			answer = "not believed: it has the store " + shown(r.GetOtherStoreId())
+		p.line("%s\t%s\t%s\t%s\t%s\t%s", name, shown(r.GetAddress()), cmp.Or(shown(r.GetStoreId()), "-"), yesNo(r.GetJoined()), fromAsked(resp, r), answers[i])
+	}
+	for _, r := range resp.GetRegions() {
+		if why := r.GetUnreachedBecause(); why != "" && r.GetOtherStoreId() == "" { // of which more is said below
+			p.line("")
+			p.line("Region %s does not answer region %s: %s", shown(r.GetName()), shown(resp.GetRegion()), shown(why))
 		}
-		p.line("%s\t%s\t%s\t%s\t%s", name, shown(r.GetAddress()), cmp.Or(shown(r.GetStoreId()), "-"), yesNo(r.GetJoined()), answer)
 	}
 	for _, r := range resp.GetRegions() {
 		if r.GetOtherStoreId() != "" {
@@ -111,6 +113,21 @@ func topologyText(p *page, resp *idemdv1.GetTopologyResponse, answers []string) 
 			p.line("Namespace %s %s", n.GetNamespace(), shown(n.GetTrouble()))
 		}
 	}
+}
+
+// fromAsked says whether a region answers the one that was asked.
+func fromAsked(resp *idemdv1.GetTopologyResponse, r *idemdv1.Region) string {
+	switch {
+	case r.GetName() == resp.GetRegion():
+		return "-"
+	case r.GetOtherStoreId() != "":
+		return "not believed: it has the store " + shown(r.GetOtherStoreId())
+	case r.GetReached():
+		return "answers"
+	case r.GetUnreachedBecause() != "":
+		return "no answer"
+	}
+	return "not told" // by an earlier release
 }
 
 func yesNo(is bool) string {

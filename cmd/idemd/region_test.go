@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -74,6 +75,33 @@ func stepsIn(out string) []string {
 		steps = append(steps, strings.TrimSpace(line))
 	}
 	return slices.DeleteFunc(steps, func(line string) bool { return strings.HasPrefix(line, "step: waiting") })
+}
+
+// What this command reaches is not what the asked region does: both are shown.
+func TestRegionListShowsWhatTheRegionReaches(t *testing.T) {
+	start := regions(t)
+	us := start("us")
+	topology := filepath.Join(t.TempDir(), "topology.yaml")
+	text := fmt.Sprintf("regions:\n  eu: {address: %q}\n  us: {address: %q, peer-address: %q}\nplacements:\n  \"*\": fixed us\n", "127.0.0.1:1", us.addr, freeAddr(t))
+	if err := os.WriteFile(topology, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eu := serveOn(t, "--data-dir="+t.TempDir(), "--region=eu", "--topology="+topology)
+	list := ""
+	until(t, func() bool {
+		list = run(t, "region", "list", "--addr", eu.addr).ok(t)
+		return strings.Contains(list, "connection refused")
+	})
+	for _, want := range []string{
+		`(?m)^REGION +ADDRESS +STORE +JOINED +FROM eu +FROM HERE$`,
+		`(?m)^eu \(asked\) .* no +- +answers$`,
+		`(?m)^us .* no +no answer +answers$`,
+		`(?m)^Region us does not answer region eu: .*connection refused`,
+	} {
+		if !regexp.MustCompile(want).MatchString(list) {
+			t.Errorf("the list does not say %s:\n%s", want, list)
+		}
+	}
 }
 
 func TestRegionMove(t *testing.T) {

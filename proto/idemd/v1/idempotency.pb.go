@@ -1691,8 +1691,13 @@ type Region struct {
 	OtherStoreId string `protobuf:"bytes,5,opt,name=other_store_id,json=otherStoreId,proto3" json:"other_store_id,omitempty"`
 	// For operators: what is wrong with that store, and what to do. It begins with "its store".
 	OtherStoreTrouble string `protobuf:"bytes,6,opt,name=other_store_trouble,json=otherStoreTrouble,proto3" json:"other_store_trouble,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// A server of it answers the region that was asked, or it is that region itself. An earlier release
+	// says neither this nor why not.
+	Reached bool `protobuf:"varint,7,opt,name=reached,proto3" json:"reached,omitempty"`
+	// For operators: why no server of it does.
+	UnreachedBecause string `protobuf:"bytes,8,opt,name=unreached_because,json=unreachedBecause,proto3" json:"unreached_because,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Region) Reset() {
@@ -1763,6 +1768,20 @@ func (x *Region) GetOtherStoreId() string {
 func (x *Region) GetOtherStoreTrouble() string {
 	if x != nil {
 		return x.OtherStoreTrouble
+	}
+	return ""
+}
+
+func (x *Region) GetReached() bool {
+	if x != nil {
+		return x.Reached
+	}
+	return false
+}
+
+func (x *Region) GetUnreachedBecause() string {
+	if x != nil {
+		return x.UnreachedBecause
 	}
 	return ""
 }
@@ -1969,14 +1988,16 @@ const file_idemd_v1_idempotency_proto_rawDesc = "" +
 	"\aregions\x18\x02 \x03(\v2\x10.idemd.v1.RegionR\aregions\x12<\n" +
 	"\n" +
 	"placements\x18\x03 \x03(\v2\x1c.idemd.v1.NamespacePlacementR\n" +
-	"placements\"\xbf\x01\n" +
+	"placements\"\x86\x02\n" +
 	"\x06Region\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x19\n" +
 	"\bstore_id\x18\x03 \x01(\tR\astoreId\x12\x16\n" +
 	"\x06joined\x18\x04 \x01(\bR\x06joined\x12$\n" +
 	"\x0eother_store_id\x18\x05 \x01(\tR\fotherStoreId\x12.\n" +
-	"\x13other_store_trouble\x18\x06 \x01(\tR\x11otherStoreTrouble\"\x7f\n" +
+	"\x13other_store_trouble\x18\x06 \x01(\tR\x11otherStoreTrouble\x12\x18\n" +
+	"\areached\x18\a \x01(\bR\areached\x12+\n" +
+	"\x11unreached_because\x18\b \x01(\tR\x10unreachedBecause\"\x7f\n" +
 	"\x12NamespacePlacement\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x121\n" +
 	"\tplacement\x18\x02 \x01(\v2\x13.idemd.v1.PlacementR\tplacement\x12\x18\n" +
