@@ -31,6 +31,7 @@ func TestImportLineErrors(t *testing.T) {
 		`{"id": "a", "fingerprint": {"digest": "%%%"}}`:           `fingerprint.digest must be base64, a text like "YQ=="`,
 		`{"id": "a", "fingerprint": {"digest": 5}}`:               `fingerprint.digest must be base64, a text like "YQ=="`,
 		`{"id": "a", "fingerprint": {"digest": [1, 2]}}`:          `fingerprint.digest must be base64, a text like "YQ=="`,
+		`{"id": "a", "recorded": {"bodyType": ""}}`:               `unknown field "bodyType"`,
 		`{"id": "a", "outcom": {}}`:                               `unknown field "outcom"`,
 		`{"id": "a", "fingerprint": {"digest": "", "bytes": ""}}`: `unknown field "bytes"`,
 	} {

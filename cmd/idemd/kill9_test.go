@@ -57,7 +57,13 @@ func seedOf(t *testing.T) uint64 {
 }
 
 func dialChild(t *testing.T, server *child) *client.Client {
-	c, err := client.Dial(server.addr)
+	t.Helper()
+	return dialAt(t, server.addr)
+}
+
+func dialAt(t *testing.T, addr string) *client.Client {
+	t.Helper()
+	c, err := client.Dial(addr)
 	if err != nil {
 		t.Fatal(err)
 	}

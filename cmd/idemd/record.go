@@ -18,6 +18,7 @@ type recordCmd struct {
 	Inspect      recordInspectCmd      `cmd:"" help:"Show everything known about a key, its outcome and events included."`
 	Digest       recordDigestCmd       `cmd:"" help:"Print how the log, which holds no keys, names a key. No server is asked."`
 	List         recordListCmd         `cmd:"" help:"List the live records of a namespace."`
+	Export       recordExportCmd       `cmd:"" help:"Write what became of the keys of a namespace, as lines that recovery import reads at another store."`
 	Resolve      recordResolveCmd      `cmd:"" help:"Settle a lapsed key: record an outcome, or say that nothing happened."`
 	ForceRelease recordForceReleaseCmd `cmd:"" help:"End the attempt that holds a key; the next claimer is told to check, then act."`
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
 	idemdv1 "github.com/idemd/idemd/proto/idemd/v1"
@@ -239,26 +241,28 @@ type recoveryImportCmd struct {
 	Actor     string `default:"${user}" help:"Who decided ($$USER, or the user id)."`
 	Reason    string `env:"-" help:"Why, for lines that do not say it."`
 	Namespace string `env:"-" required:"" help:"Namespace."`
-	File      string `arg:"" placeholder:"FILE|-" help:"JSON lines, or - for standard input: id; scope, entity, reason if there are any; happened, nothing or an outcome {code, message, body, type}; completed_at; fingerprint {version, digest}."`
+	File      string `arg:"" placeholder:"FILE|-" help:"JSON lines, or - for standard input: id; scope, entity, reason if there are any; happened, nothing, an outcome {code, message, body, type} or what record export wrote; completed_at; fingerprint {version, digest}."`
 }
 
 // importLine is a line of the file.
 type importLine struct {
-	Scope       string             `json:"scope"`
+	Scope       string             `json:"scope,omitempty"`
 	ID          string             `json:"id"`
-	Entity      string             `json:"entity"`
-	Fingerprint *importFingerprint `json:"fingerprint"`
+	Entity      string             `json:"entity,omitempty"`
+	Fingerprint *importFingerprint `json:"fingerprint,omitempty"`
 	// Happened says that it was carried out and the answer is not known, Nothing that it was not.
-	Happened    bool           `json:"happened"`
-	Nothing     bool           `json:"nothing"`
-	Outcome     *importOutcome `json:"outcome"`
-	CompletedAt *importTime    `json:"completed_at"`
-	Reason      string         `json:"reason"`
+	Happened bool           `json:"happened,omitempty"`
+	Nothing  bool           `json:"nothing,omitempty"`
+	Outcome  *importOutcome `json:"outcome,omitempty"`
+	// Recorded is an outcome as another store has it, byte for byte, in protojson.
+	Recorded    json.RawMessage `json:"recorded,omitempty"`
+	CompletedAt *importTime     `json:"completed_at,omitempty"`
+	Reason      string          `json:"reason,omitempty"`
 }
 
 type importFingerprint struct {
-	Version uint32      `json:"version"`
-	Digest  importBytes `json:"digest"`
+	Version uint32      `json:"version,omitempty"`
+	Digest  importBytes `json:"digest,omitempty"`
 }
 
 type importOutcome struct {
@@ -396,23 +400,34 @@ func (l *importLine) request(namespace string) (store.ImportRequest, error) {
 		req.CompletedAt = l.CompletedAt.Time
 	}
 	said := 0
-	for _, one := range []bool{l.Happened, l.Nothing, l.Outcome != nil} {
+	for _, one := range []bool{l.Happened, l.Nothing, l.Outcome != nil, l.Recorded != nil} {
 		if one {
 			said++
 		}
 	}
 	if said != 1 {
-		return req, errors.New(`say one of "happened": true, "nothing": true and "outcome": {…}`)
+		return req, errors.New(`say one of "happened": true, "nothing": true, "outcome": {…} and "recorded": {…}`)
 	}
 	if l.Happened {
 		req.Outcome = &store.Outcome{BodyOmitted: true}
 	}
-	if l.Outcome == nil {
-		return req, nil
+	var err error
+	switch {
+	case l.Outcome != nil:
+		req.Outcome, err = l.Outcome.outcome()
+	case l.Recorded != nil:
+		req.Outcome, err = recordedOutcome(l.Recorded)
 	}
-	outcome, err := l.Outcome.outcome()
-	req.Outcome = outcome
 	return req, err
+}
+
+// recordedOutcome reads what record export wrote.
+func recordedOutcome(text []byte) (*store.Outcome, error) {
+	var m idemdv1.Outcome
+	if err := protojson.Unmarshal(text, &m); err != nil {
+		return nil, errors.New("recorded must be as record export wrote it: an object with status, body, body_type, body_omitted, header and trailer, whose bytes are in base64")
+	}
+	return storepb.OutcomeFromProto(&m), nil
 }
 
 func (o *importOutcome) outcome() (*store.Outcome, error) {
