@@ -133,5 +133,5 @@ func KeyNotFound() *Error {
 
 // NamespaceUnknown is the refusal for a namespace that does not exist.
 func NamespaceUnknown(name string) *Error {
-	return Refuse(ErrNamespaceUnknown, fmt.Sprintf("create namespace %q first; if it was there before, create nothing: the store may be lost, or this is another one; /healthz of the server says whether it is new", name))
+	return Refuse(ErrNamespaceUnknown, fmt.Sprintf("create namespace %q first; if it was there before, create nothing: you may not be allowed to use it, or the store is lost or another one, as /healthz may say", name))
 }
