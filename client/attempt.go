@@ -37,17 +37,26 @@ type Attempt struct {
 	begun    time.Time // Since, by this process's clocks
 	observed bool
 	steps    step.Notes
-	clear    atomic.Bool // NothingFound was said
+
+	clear, onlySteps atomic.Bool // what was said of earlier attempts
 }
 
-// NothingFound says that whoever acts, told to check (Unsettled), knows that no earlier attempt did anything but what is
-// guarded: because it has looked by its own reference, because a guard in its database decides it in the same
-// transaction, or because it does nothing but steps. A failure of this attempt is as final then as one of a first attempt.
-// It may be called at any time until the function that acts returns, and is no word on a step that is in doubt; see StepInDoubt.
+// NothingFound says that whoever acts, told to check (Unsettled), has looked, by its own reference, or because a guard in
+// its database decides it in the same transaction, and knows that no earlier attempt did anything. A failure of this
+// attempt is as final then as one of a first attempt. It may be called at any time until the function that acts returns.
 func (a *Attempt) NothingFound() { a.clear.Store(true) }
 
-// InDoubt reports whether an earlier attempt may have acted, as far as is known: Unsettled, unless NothingFound was said.
-func (a *Attempt) InDoubt() bool { return a.Unsettled && !a.clear.Load() }
+// OnlySteps says that whoever acts does nothing but ask for steps that are guarded where they are taken, as a gateway
+// does. If it is told to check, a failure is then final as soon as of each step that it asks for is known what has become of it,
+// also if an earlier attempt asked: it was taken, or the guard there has stored how it failed. See [Attempt.StepInDoubt].
+func (a *Attempt) OnlySteps() { a.onlySteps.Store(true) }
+
+// InDoubt reports whether an earlier attempt may have acted, as far as is known: Unsettled, unless NothingFound
+// or OnlySteps says otherwise.
+func (a *Attempt) InDoubt() bool {
+	known := a.clear.Load() || a.onlySteps.Load() && a.steps.Settled()
+	return a.Unsettled && !known
+}
 
 // Deadline is until when the right to act is certain, by this process's own clock. While
 // the function runs it moves on with each renewal; past it the context is cancelled.
@@ -85,9 +94,10 @@ func (a *Attempt) StepTime() time.Time {
 // lost connection, for a "declined". A success is, and so is what [NoEffect] marks.
 //
 // [UnaryClientInterceptor], Transport of package idemhttp and [Do] note the steps that they are asked for. In doubt
-// a step is from when it is asked for until it succeeds, or a guard, or the store of a Do, says what became of it. If
-// nothing guards it, an error that would be a final answer of a handler, such as FailedPrecondition or a 402, ends only the
-// doubt that asking has begun: another one, such as Unavailable or a 503, may be anybody's.
+// a step is from when it is asked for until it succeeds, or a guard, or the store of a Do, says that it has stored how it
+// failed. An error that nobody vouches for and that would be a final answer of a handler, such as FailedPrecondition or a
+// 402, or one with which a guard has released the key, ends only the doubt that asking has begun: what was asked before may
+// still act. Any other, such as Unavailable or a 503, may be anybody's.
 func (a *Attempt) StepInDoubt() bool { return a.steps.InDoubt() }
 
 // StepAnswered says that what became of a step is known, whoever was asked for it under that key of

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -135,30 +134,30 @@ func stepOf(ctx context.Context, m *method, req any, given *keyOption) (step.Ste
 	if _, ok := AttemptFrom(ctx); !ok {
 		return step.Step{}, false // mostly; the rest need not be looked at
 	}
-	id := strings.Join(outgoing(ctx).Get(MetadataKey), "")
-	if id == "" {
-		id = m.keyIn(req)
+	if ids := slices.Compact(outgoing(ctx).Get(MetadataKey)); len(ids) > 0 {
+		return step.Of(ctx, ids[0]) // if there are several that differ it is refused
 	}
-	return step.Of(ctx, id)
+	return step.Of(ctx, m.keyIn(req))
 }
 
-// stepEnd is what a response says of a step. What a guard answers holds for the step, unless it says otherwise;
-// what others answer in the place of whoever was asked is not told from theirs by its code.
-func stepEnd(err error, trailer metadata.MD) step.End {
+// stepEnd is what a response says of a step.
+func stepEnd(err error, trailer metadata.MD, key string) step.End {
 	if err == nil {
 		return step.Answered
 	}
 	st := statusOf(err)
-	switch {
-	case madeByIdemd(st), slices.Contains(trailer.Get(MetadataUnknown), "true"):
-		return step.Unknown
-	case slices.Contains(trailer.Get(MetadataGuarded), "true"):
-		return step.Answered
-	case slices.Contains(storedCodes, st.Code()):
-		return step.Failed
-	default:
+	if madeByIdemd(st) || slices.Contains(trailer.Get(MetadataUnknown), "true") {
 		return step.Unknown
 	}
+	for _, mark := range trailer.Get(MetadataEnd) {
+		if end, ok := step.EndOf(mark, int(st.Code()), key); ok {
+			return end
+		}
+	}
+	if slices.Contains(storedCodes, st.Code()) {
+		return step.Failed // nobody vouches for it, but mostly it is the method's answer
+	}
+	return step.Unknown
 }
 
 // Refusal is what idemd further on has refused a call with, as an error of package store, such as
@@ -192,11 +191,15 @@ func (t *calling) try(ctx context.Context) (again bool, err error) {
 func (t *calling) send(ctx context.Context) (header, trailer metadata.MD, err error) {
 	end := step.Unknown
 	if t.isStep {
-		ended := t.step.Ask(t.name)
+		of := t.name
+		if t.cc != nil {
+			of = t.cc.Target() + of
+		}
+		ended := t.step.Ask(of)
 		defer func() { ended(end) }()
 	}
 	err = t.invoker(ctx, t.name, t.req, t.reply, t.cc, append(slices.Clip(t.opts), grpc.Header(&header), grpc.Trailer(&trailer))...)
-	end = stepEnd(err, trailer)
+	end = stepEnd(err, trailer, t.step.Key())
 	return header, trailer, err
 }
 

@@ -203,8 +203,8 @@ func (c *Consumer) one(ctx context.Context, m Message) Disposition {
 	}
 	w := &work[struct{}]{attempt: x.attempt, keys: c.options.keys}
 	w.fn = func(ctx context.Context, a *Attempt) (struct{}, error) { return struct{}{}, c.run(ctx, a, m) }
-	var end ending
-	if _, err = x.act(acting, func(ctx context.Context) ending { end = w.do(ctx); return end }); err != nil {
+	end, _, err := x.act(acting, w.do)
+	if err != nil {
 		return Disposition{After: retryDelay(err, 1), Err: err} // another attempt took over, and knows
 	}
 	return ended(end, w.err, x.attempt.Number)

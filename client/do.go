@@ -96,8 +96,8 @@ func Do[T any](ctx context.Context, s store.Store, key store.Key, request any, f
 	}
 	w := &work[T]{attempt: x.attempt, found: found, keys: o.keys, fn: fn}
 	recorded, err := w.carryOut(ctx, acting, x, first)
-	if err == nil && !w.end.inDoubt(w.inDoubt) {
-		end = step.Answered
+	if err == nil {
+		end = w.end.ofStep(w.inDoubt)
 	}
 	if err == nil {
 		err = unmarked(w.err)
@@ -124,8 +124,10 @@ type work[T any] struct {
 // carryOut acts and records, or the other way round if there is an outcome to record first.
 func (w *work[T]) carryOut(ctx, acting context.Context, x *execution, first *store.Outcome) (recorded bool, err error) {
 	if first == nil {
-		return x.act(acting, func(ctx context.Context) ending { w.end = w.do(ctx); return w.end })
+		w.end, recorded, err = x.act(acting, w.do)
+		return recorded, err
 	}
+	w.end = ending{outcome: first}
 	err = x.recordThenAct(ctx, acting, first, func(ctx context.Context) { w.value, w.err = w.fn(ctx, w.attempt) })
 	return err == nil, err
 }

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/idemd/idemd/client/internal/step"
 	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/storepb"
 )
@@ -101,6 +102,18 @@ func (e *ending) isUnknown() bool { return e.outcome == nil && e.effect == store
 // acted, of that, which what this one did not do says nothing of.
 func (e *ending) inDoubt(earlier bool) bool {
 	return e.isUnknown() || earlier && e.outcome == nil
+}
+
+// ofStep is what the ending says of the intent as a step of another.
+func (e *ending) ofStep(earlier bool) step.End {
+	switch {
+	case e.inDoubt(earlier):
+		return step.Unknown
+	case e.outcome == nil && e.effect == store.EffectNone:
+		return step.Failed // the key is free again
+	default:
+		return step.Answered
+	}
 }
 
 // errNotReturned is why nobody knows what came of whoever has acted and not returned.

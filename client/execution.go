@@ -134,7 +134,21 @@ func (x *execution) granted(ctx context.Context, g *store.Granted, sent time.Tim
 	x.attempt.steps.Begin(ctx, x.attempt.StepTime)
 	x.attempt.Since = since(g, x.request.IntentTime)
 	x.attempt.begun = sent.Add(g.HeldFor - g.GrantedAt.Sub(x.attempt.Since)) // it was granted then, or later
-	return withAttempt(acting, x.attempt)
+	return context.WithValue(withAttempt(acting, x.attempt), outsideKey{}, ctx)
+}
+
+// outsideKey is the key of the context that an attempt was begun in.
+type outsideKey struct{}
+
+// outside returns the context that the outermost attempt was begun in which ctx is in: no lease ends it.
+func outside(ctx context.Context) context.Context {
+	for {
+		parent, ok := ctx.Value(outsideKey{}).(context.Context)
+		if !ok {
+			return ctx
+		}
+		ctx = parent
+	}
 }
 
 // since is when the first attempt was granted that may have acted: none did before the intent was made,
@@ -165,9 +179,9 @@ func notGranted(answer store.ClaimAnswer) error {
 	}
 }
 
-// act runs fn, which says how it ended, under the lease, and records that. If fn panics,
-// or ends its goroutine, the key is given up as unknown and the panic goes on.
-func (x *execution) act(acting context.Context, fn func(context.Context) ending) (recorded bool, err error) {
+// act runs fn, which says how it ended, under the lease, and records that, which it returns: while a step is in
+// doubt it is another. If fn panics, or ends its goroutine, the key is given up as unknown and the panic goes on.
+func (x *execution) act(acting context.Context, fn func(context.Context) ending) (end ending, recorded bool, err error) {
 	defer x.begin()()
 	returned := false
 	defer func() {
@@ -175,9 +189,10 @@ func (x *execution) act(acting context.Context, fn func(context.Context) ending)
 			_, _ = x.settle(acting, unknown(errNotReturned)) // the panic is what is told
 		}
 	}()
-	end := fn(acting)
+	end = x.attempt.weighed(fn(acting))
 	returned = true
-	return x.settle(acting, x.attempt.weighed(end))
+	recorded, err = x.settle(acting, end)
+	return end, recorded, err
 }
 
 // observeTimeout bounds what observing adds to a call while the store does not answer.

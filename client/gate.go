@@ -90,7 +90,7 @@ func (g *Gate) Pass(ctx context.Context, e Entry, act func(ctx context.Context) 
 	case replay != nil:
 		return Passage{Replay: replay}, nil
 	}
-	recorded, err := x.act(acting, acts)
+	_, recorded, err := x.act(acting, acts)
 	return Passage{Guarded: true, Recorded: recorded}, err
 }
 

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/idemd/idemd/client/internal/step"
 	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/storepb"
 )
@@ -137,7 +138,7 @@ func (c *guarded) serve(ctx context.Context) (any, error) {
 		mark(ctx, MetadataUnknown)
 		return nil, storepb.ToStatus(refusalOf(x.request, err)).Err()
 	case replay != nil:
-		return c.replay(ctx, replay.Outcome)
+		return c.replay(ctx, replay.Outcome, x.request.Key.ID)
 	default:
 		return c.run(ctx, acting, x)
 	}
@@ -217,26 +218,47 @@ func (c *guarded) run(ctx, acting context.Context, x *execution) (any, error) {
 	sent := captureMetadata(ctx, acting, c.guard.options.replay, x.detached)
 	end := unknown(errNotReturned)
 	defer func() { c.markUnknown(ctx, end) }()
-	recorded, err := x.act(sent.context, func(ctx context.Context) ending {
-		end = c.handle(ctx, x.attempt)
+	done, recorded, err := x.act(sent.context, func(ctx context.Context) ending {
+		end := c.handle(ctx, x.attempt)
 		sent.addTo(end.outcome)
 		return end
 	})
 	if err != nil {
-		end = unknown(err)
 		return nil, storepb.ToStatus(err).Err()
 	}
+	end = done
 	if !recorded {
 		mark(ctx, MetadataNotRecorded)
+	}
+	if c.err != nil && recorded {
+		c.markEnd(ctx, end, x.request.Key.ID)
 	}
 	return c.response, c.err
 }
 
-// markUnknown says that an error of the call is no final answer, also if it is made of a panic outside the guard.
+// markUnknown says that an error of the call is no final answer, also if it is made of a panic outside the guard. If
+// another guard is outside, it is none of that one's either.
 func (c *guarded) markUnknown(ctx context.Context, end ending) {
-	if end.inDoubt(c.inDoubt) {
-		mark(ctx, MetadataUnknown)
+	if !end.inDoubt(c.inDoubt) {
+		return
 	}
+	mark(ctx, MetadataUnknown)
+	if outer, ok := AttemptFrom(ctx); ok {
+		outer.steps.Doubt()
+	}
+}
+
+// markEnd says what was done with the key of a call that is answered with an error.
+func (c *guarded) markEnd(ctx context.Context, end ending, id string) {
+	did := step.Completed
+	switch end.ofStep(c.inDoubt) {
+	case step.Unknown:
+		return
+	case step.Failed:
+		did = step.Released
+	case step.Answered:
+	}
+	setTrailer(ctx, MetadataEnd, step.Mark(did, int(statusOf(c.err).Code()), id))
 }
 
 // handle runs the recover hook, if there is reason to, and the handler.

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
+	"github.com/idemd/idemd/client/internal/step"
 	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/storepb"
 )
@@ -32,6 +33,9 @@ const (
 	// MetadataUnknown is a response trailer: "true" with an error that is no final answer, as nobody
 	// knows what calls with the key did. See [Attempt.StepInDoubt].
 	MetadataUnknown = "idempotency-unknown"
+	// MetadataEnd is a response trailer with an error: what the guard did with the key, completed it or released it,
+	// the code of the error and a digest of the key. It is for callers' interceptors; see [Attempt.StepInDoubt].
+	MetadataEnd = "idempotency-end"
 	// MetadataGuarded is a response trailer: "true" if the call was guarded, so that sending
 	// it again under its key does not act again. An error may carry it as well. A call that
 	// is only observed, that failed open or that ran without a key does not.
@@ -108,7 +112,7 @@ func (c *guarded) fingerprint() (store.Fingerprint, error) {
 }
 
 // replay gives a repeat what the first call got.
-func (c *guarded) replay(ctx context.Context, o *store.Outcome) (any, error) {
+func (c *guarded) replay(ctx context.Context, o *store.Outcome, id string) (any, error) {
 	replayMetadata(ctx, o)
 	failure, err := failureOf(o)
 	if err == nil && failure == nil {
@@ -120,6 +124,7 @@ func (c *guarded) replay(ctx context.Context, o *store.Outcome) (any, error) {
 	if err != nil {
 		failure = storepb.ToStatus(err).Err()
 	}
+	setTrailer(ctx, MetadataEnd, step.Mark(step.Completed, int(statusOf(failure).Code()), id))
 	return nil, failure
 }
 
@@ -152,7 +157,11 @@ func (c *guarded) storedResponse(o *store.Outcome) (proto.Message, error) {
 // mark sets trailers of the call to "true".
 func mark(ctx context.Context, trailers ...string) {
 	for _, name := range trailers {
-		// It fails only on a context that gRPC did not make; there is nobody to tell then.
-		_ = grpc.SetTrailer(ctx, metadata.Pairs(name, "true"))
+		setTrailer(ctx, name, "true")
 	}
+}
+
+func setTrailer(ctx context.Context, name, value string) {
+	// It fails only on a context that gRPC did not make; there is nobody to tell then.
+	_ = grpc.SetTrailer(ctx, metadata.Pairs(name, value))
 }

@@ -127,7 +127,7 @@ func checkReplayed(name string) error {
 	switch {
 	case slices.Contains(neverReplayed, name):
 		return fmt.Errorf("%s holds a credential, and is never stored", name)
-	case name == MetadataReplayed, name == MetadataNotRecorded, name == MetadataGuarded, name == MetadataUnknown:
+	case name == MetadataReplayed, name == MetadataNotRecorded, name == MetadataGuarded, name == MetadataUnknown, name == MetadataEnd:
 		return fmt.Errorf("%s belongs to the guard itself", name)
 	case strings.HasPrefix(name, "grpc-"), strings.HasPrefix(name, ":"), name == "content-type":
 		return fmt.Errorf("%s belongs to gRPC itself", name)

@@ -82,12 +82,14 @@ func (x *execution) recordThenAct(ctx, acting context.Context, first *store.Outc
 // was recorded has nothing to do with that lease any more, and nobody else would act.
 func beyondLease(ctx context.Context) (context.Context, context.CancelFunc) {
 	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() {
+	caller := outside(ctx)
+	left := context.AfterFunc(caller, func() { cancel(context.Cause(caller)) })
+	ended := context.AfterFunc(ctx, func() {
 		if cause := context.Cause(ctx); !errors.Is(cause, ErrLeaseLost) {
 			cancel(cause)
 		}
 	})
-	end := func() { stop(); cancel(nil) }
+	end := func() { left(); ended(); cancel(nil) }
 	if deadline, ok := ctx.Deadline(); ok {
 		bounded, expire := context.WithDeadline(own, deadline)
 		return bounded, func() { expire(); end() }

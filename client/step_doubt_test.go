@@ -13,21 +13,20 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/idemd/idemd/client"
+	"github.com/idemd/idemd/client/internal/step"
+	keys "github.com/idemd/idemd/client/key"
 	testv1 "github.com/idemd/idemd/proto/idemd/test/v1"
 	"github.com/idemd/idemd/store"
 )
 
 var declined = status.Error(codes.FailedPrecondition, "declined")
 
-// answering is an invoker that is answered with an error and trailers.
+// answering is an invoker that is answered with an error and trailers: names, each with its value.
 func answering(err error, trailers ...string) grpc.UnaryInvoker {
 	return func(_ context.Context, _ string, _, _ any, _ *grpc.ClientConn, opts ...grpc.CallOption) error {
 		for _, opt := range opts {
 			if into, ok := opt.(grpc.TrailerCallOption); ok {
-				*into.TrailerAddr = metadata.MD{}
-				for _, name := range trailers {
-					into.TrailerAddr.Set(name, "true")
-				}
+				*into.TrailerAddr = metadata.Pairs(trailers...)
 			}
 		}
 		return err
@@ -54,7 +53,10 @@ func isFinal(t *testing.T, s *faultyStore, fn func(ctx context.Context, a *clien
 // What an answer says of a step: a handler that answers "declined" after it is final or not.
 func TestWhatAnAnswerSaysOfAStep(t *testing.T) {
 	status := status.Error
-	guarded, unknown := client.MetadataGuarded, client.MetadataUnknown
+	charge := keys.Downstream(orderKey, "charge")
+	ended := func(did string, code codes.Code, key string) []string {
+		return []string{client.MetadataGuarded, "true", client.MetadataEnd, step.Mark(did, int(code), key)}
+	}
 	for _, test := range []struct {
 		name    string
 		err     error
@@ -63,10 +65,14 @@ func TestWhatAnAnswerSaysOfAStep(t *testing.T) {
 		settles bool // that nothing was known before
 	}{
 		{"success", nil, nil, true, true},
-		{"a guard's answer", status(codes.FailedPrecondition, "no"), []string{guarded}, true, true},
-		{"a guard's answer of any code", status(codes.Aborted, "no"), []string{guarded}, true, true},
-		{"a guard that does not know", status(codes.FailedPrecondition, "no"), []string{guarded, unknown}, false, false},
-		{"one that observes and does not know", status(codes.FailedPrecondition, "no"), []string{unknown}, false, false},
+		{"a guard's answer", status(codes.FailedPrecondition, "no"), ended(step.Completed, codes.FailedPrecondition, charge), true, true},
+		{"a guard's answer of any code", status(codes.Aborted, "no"), ended(step.Completed, codes.Aborted, charge), true, true},
+		{"a guard that has released the key", status(codes.Aborted, "no"), ended(step.Released, codes.Aborted, charge), true, false},
+		{"what was made of a guard's answer", status(codes.Internal, "no"), ended(step.Completed, codes.FailedPrecondition, charge), false, false},
+		{"a guard's answer to another key, passed on", status(codes.NotFound, "no"), ended(step.Completed, codes.NotFound, "another"), true, false},
+		{"guarded, and then a bound outside", status(codes.DeadlineExceeded, "no"), []string{client.MetadataGuarded, "true"}, false, false},
+		{"a guard that does not know", status(codes.FailedPrecondition, "no"), []string{client.MetadataGuarded, "true", client.MetadataUnknown, "true"}, false, false},
+		{"one that observes and does not know", status(codes.FailedPrecondition, "no"), []string{client.MetadataUnknown, "true"}, false, false},
 		{"nobody vouches for it", status(codes.FailedPrecondition, "no"), nil, true, false},
 		{"not found", status(codes.NotFound, "no"), nil, true, false},
 		{"connection refused", status(codes.Unavailable, "connection refused"), nil, false, false},
@@ -150,16 +156,16 @@ func TestStepUnknownThenNoEffect(t *testing.T) {
 		final bool
 	}{
 		"nobody looks": {nil, false},
-		"it was looked up, and not found": {[]client.DoOption{client.Recover(func(context.Context, *client.Attempt) (string, bool, error) {
+		"it was looked up, and not found, and the key is free again": {[]client.DoOption{client.Recover(func(context.Context, *client.Attempt) (string, bool, error) {
 			return "", false, nil
-		})}, true},
+		})}, false},
 	} {
 		if got := isFinal(t, newStore(t), func(ctx context.Context, a *client.Attempt) error {
 			steps := newStore(t)
-			step := store.Key{Namespace: "default", Scope: "charge", ID: a.DownstreamKey("charge")}
+			key := store.Key{Namespace: "default", Scope: "charge", ID: a.DownstreamKey("charge")}
 			var err error
 			for _, answer := range []error{errors.New("connection reset"), client.NoEffect(status.Error(codes.FailedPrecondition, "the breaker is open"))} {
-				_, err = client.Do(ctx, steps, step, nil, func(context.Context, *client.Attempt) (string, error) { return "", answer }, test.opts...)
+				_, err = client.Do(ctx, steps, key, nil, func(context.Context, *client.Attempt) (string, error) { return "", answer }, test.opts...)
 			}
 			return err
 		}); got != test.final {
@@ -194,9 +200,9 @@ func TestUnknownThenANoEffectCode(t *testing.T) {
 		short(t, steps)
 		r.service.does(func(ctx context.Context) (*testv1.ChargeResponse, error) {
 			a, _ := client.AttemptFrom(ctx)
-			step := store.Key{Namespace: "short", Scope: "charge", ID: a.DownstreamKey("charge")}
+			key := store.Key{Namespace: "short", Scope: "charge", ID: a.DownstreamKey("charge")}
 			take := func(busy bool) error {
-				_, err := client.Do(ctx, steps, step, nil, func(context.Context, *client.Attempt) (string, error) {
+				_, err := client.Do(ctx, steps, key, nil, func(context.Context, *client.Attempt) (string, error) {
 					if busy {
 						return "", client.NoEffect(status.Error(codes.Aborted, "the breaker is open"))
 					}
@@ -271,7 +277,7 @@ func TestStepOfTwoMethods(t *testing.T) {
 	if isFinal(t, newStore(t), func(ctx context.Context, _ *client.Attempt) error {
 		_ = refusedStep(ctx, client.StepKey(ctx, "pay"))
 		return client.UnaryClientInterceptor()(ctx, transferMethod, &testv1.TransferRequest{}, &testv1.ChargeResponse{}, nil,
-			answering(declined, client.MetadataGuarded), client.StepKey(ctx, "pay"))
+			answering(declined, client.MetadataEnd, step.Mark(step.Completed, int(codes.FailedPrecondition), keys.Downstream(orderKey, "pay"))), client.StepKey(ctx, "pay"))
 	}) {
 		t.Error("Charge is in doubt, Transfer was declined, and the intent is final")
 	}
@@ -325,8 +331,8 @@ func TestStepSinceLongAgo(t *testing.T) {
 		var last error
 		for range 2 {
 			_, _ = client.Do(t.Context(), forgetful{s}, orderKey, nil, func(ctx context.Context, a *client.Attempt) (string, error) {
-				step := store.Key{Namespace: "short", Scope: "charge", ID: a.DownstreamKey("charge")}
-				_, last = client.Do(ctx, s, step, nil, func(context.Context, *client.Attempt) (string, error) { charges++; return "ok", nil })
+				key := store.Key{Namespace: "short", Scope: "charge", ID: a.DownstreamKey("charge")}
+				_, last = client.Do(ctx, s, key, nil, func(context.Context, *client.Attempt) (string, error) { charges++; return "ok", nil })
 				return "", errors.New("the database is away")
 			})
 			time.Sleep(3 * time.Hour)
@@ -488,6 +494,71 @@ func TestRecordFirstBeyondALease(t *testing.T) {
 			if !ran {
 				t.Errorf("lost %v: nothing was done: %v", lost, err)
 			}
+		})
+	}
+}
+
+// Of two that ask at once one gets the stored answer, and the other none: the step is settled.
+func TestStepAskedTwice(t *testing.T) {
+	if !isFinal(t, newStore(t), func(ctx context.Context, a *client.Attempt) error {
+		done := make(chan error)
+		go func() {
+			done <- asked(ctx, nil, func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
+				_ = asked(ctx, nil, answering(declined, client.MetadataEnd, step.Mark(step.Completed, int(codes.FailedPrecondition), a.DownstreamKey("pay"))), client.StepKey(ctx, "pay"))
+				return context.Canceled
+			}, client.StepKey(ctx, "pay"))
+		}()
+		<-done
+		return declined
+	}) {
+		t.Error("not final, though the guard has stored how the step failed")
+	}
+}
+
+// A guard inside another one, with keys of its own, does not know; nor does the one outside then.
+func TestStepInDoubtInsideTwoGuards(t *testing.T) {
+	twice(t, nil, []client.GuardOption{client.Namespace("other")}, func(t *testing.T, r *rig) {
+		if _, err := r.store.inner.CreateNamespace(t.Context(), store.Namespace{Name: "other"}.WithDefaults()); err != nil {
+			t.Fatal(err)
+		}
+		r.service.does(func(ctx context.Context) (*testv1.ChargeResponse, error) {
+			_ = refusedStep(ctx, client.StepKey(ctx, "charge"))
+			return nil, declined
+		})
+		r.once()
+		r.state(store.StateInProgress)
+	})
+}
+
+// A gateway is told to check, and does nothing but a step: what the guard further on has stored is final at once, what
+// somebody else says is not.
+func TestOnlySteps(t *testing.T) {
+	for _, vouched := range []bool{true, false} {
+		guarded(t, func(t *testing.T, r *rig) {
+			r.service.does(func(context.Context) (*testv1.ChargeResponse, error) { return nil, declined })
+			s, lost := newStore(t), true
+			way := func(ctx context.Context, m string, req, reply any, cc *grpc.ClientConn, opts ...grpc.CallOption) error {
+				err := onTheWire(ctx, m, req, reply, cc, opts...)
+				switch {
+				case lost:
+					return status.Error(codes.Unavailable, "connection reset")
+				case !vouched:
+					return answering(status.Error(codes.NotFound, "no such route"))(ctx, m, req, reply, cc, opts...)
+				}
+				return err
+			}
+			gateway := func(ctx context.Context, a *client.Attempt) error {
+				a.OnlySteps()
+				return errors.Join(asked(ctx, r.conn, way, client.StepKey(ctx, "pay")), nil)
+			}
+			if isFinal(t, s, gateway) {
+				t.Error("final without an answer")
+			}
+			lost = false
+			if got := isFinal(t, s, func(ctx context.Context, a *client.Attempt) error { _ = gateway(ctx, a); return declined }); got != vouched {
+				t.Errorf("vouched for %v: final %v", vouched, got)
+			}
+			r.ran(1)
 		})
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/idemd/idemd/client"
+	"github.com/idemd/idemd/client/internal/step"
 	testv1 "github.com/idemd/idemd/proto/idemd/test/v1"
 	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/storepb"
@@ -85,7 +86,7 @@ func TestStepRefusedThenAnswered(t *testing.T) {
 	_, _ = client.Do(t.Context(), s, orderKey, nil, func(ctx context.Context, a *client.Attempt) (string, error) {
 		_ = refusedStep(ctx, client.StepKey(ctx, "charge"))
 		err := client.UnaryClientInterceptor()(ctx, chargeMethod, &testv1.ChargeRequest{}, &testv1.ChargeResponse{}, nil,
-			answering(status.Error(codes.FailedPrecondition, "declined"), client.MetadataGuarded), client.StepKey(ctx, "charge"))
+			answering(declined, client.MetadataEnd, step.Mark(step.Completed, int(codes.FailedPrecondition), a.DownstreamKey("charge"))), client.StepKey(ctx, "charge"))
 		return "", err
 	})
 	if out := s.inspect(t, orderKey).Record.State; out != store.StateCompleted {

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/idemd/idemd/client"
+	"github.com/idemd/idemd/client/internal/step"
 	"github.com/idemd/idemd/store"
 )
 
@@ -121,25 +122,34 @@ func (h *handler) pass(w http.ResponseWriter, r *http.Request, claim store.Claim
 		replace(w.Header(), before)
 		writeProblem(w, h.guard.options.docs, err)
 	case passage.Replay != nil:
-		w.Header().Set(HeaderGuarded, "true")
-		h.replay(w, passage.Replay.Outcome)
+		h.replay(w, passage.Replay.Outcome, claim.Key.ID)
 	case held != nil:
-		held.release(passage.Guarded && !passage.Recorded)
+		held.release(passage, claim.Key.ID)
 	}
 }
 
 // act runs the handler under the grant.
 func (h *handler) act(held *response, r *http.Request, attempt *client.Attempt) client.Ending {
 	said := &sayings{}
+	returned := false
+	defer func() {
+		if !returned && !held.passing {
+			held.to.Header().Set(HeaderUnknown, "true") // for what is made of the panic outside
+		}
+	}()
 	h.serve(held, r.WithContext(context.WithValue(r.Context(), sayingsKey{}, said)))
+	returned = true
+	held.finish()
 	inDoubt := attempt.InDoubt()
 	end := client.Ending{Effect: store.EffectNone}
-	if held.finish(); !said.noEffect.Load() {
+	if !said.noEffect.Load() {
 		end = h.policy.ending(held, inDoubt, attempt.StepInDoubt())
 	}
-	if !held.passing {
-		unknown := end.Outcome == nil && (end.Effect != store.EffectNone || inDoubt)
-		held.mark(unknown, !h.guard.options.observe)
+	switch {
+	case end.Outcome != nil:
+		held.did = step.Completed
+	case end.Effect == store.EffectNone && !inDoubt:
+		held.did = step.Released
 	}
 	return end
 }
@@ -148,8 +158,10 @@ func (h *handler) act(held *response, r *http.Request, attempt *client.Attempt) 
 // by a handler that has one, it is another's intent: neither what is said of it nor its steps are about that handler's.
 func apart(r *http.Request) *http.Request {
 	ctx := r.Context()
-	if _, inside := client.AttemptFrom(ctx); !inside {
-		return r
+	if _, inside := ctx.Value(sayingsKey{}).(*sayings); !inside {
+		if _, inside = client.AttemptFrom(ctx); !inside {
+			return r
+		}
 	}
 	return r.WithContext(context.WithValue(client.WithoutAttempt(ctx), sayingsKey{}, &sayings{}))
 }
@@ -184,5 +196,13 @@ func NoEffect(r *http.Request) {
 func NothingFound(r *http.Request) {
 	if a, ok := client.AttemptFrom(r.Context()); ok {
 		a.NothingFound()
+	}
+}
+
+// OnlySteps says of the request's attempt what [client.Attempt.OnlySteps] does. It does nothing in a request without
+// an attempt.
+func OnlySteps(r *http.Request) {
+	if a, ok := client.AttemptFrom(r.Context()); ok {
+		a.OnlySteps()
 	}
 }

@@ -29,9 +29,9 @@ const (
 	// HeaderUnknown is "true" in a response of 400 and above that is no final answer, as nobody knows
 	// what requests with the key did. See [client.Attempt.StepInDoubt].
 	HeaderUnknown = "Idempotency-Unknown"
-	// HeaderGuarded is "true" in the response of a request that was guarded: what it says, unless that is
-	// unknown, holds for the key.
-	HeaderGuarded = "Idempotency-Guarded"
+	// HeaderEnd, in a response of 400 and above, is what the guard did with the key, completed it or released it, the
+	// status and a digest of the key. It is for [Transport]; see [client.Attempt.StepInDoubt].
+	HeaderEnd = "Idempotency-End"
 	// HeaderRefused is the reason of a refusal, such as KEY_IN_PROGRESS.
 	HeaderRefused = "Idempotency-Refused"
 )

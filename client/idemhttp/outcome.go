@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/idemd/idemd/client"
+	"github.com/idemd/idemd/client/internal/step"
 	"github.com/idemd/idemd/store"
 )
 
@@ -39,7 +40,7 @@ func (p *Policy) ending(r *response, inDoubt, stepInDoubt bool) client.Ending {
 		return client.Ending{Why: errStreamed}
 	case r.header.Get(HeaderRefused) != "": // a refusal of idemd further on is no outcome: it can change
 		return client.Ending{Why: fmt.Errorf("the handler passed on a refusal of idemd further on: %w", answered(r.status))}
-	case r.header.Get(HeaderUnknown) == "true":
+	case r.unknown:
 		return client.Ending{Why: fmt.Errorf("the handler passed on what is no final answer: %w", answered(r.status))}
 	case slices.Contains(p.NoEffect, r.status) && !stepInDoubt:
 		return client.Ending{Effect: store.EffectNone}
@@ -107,9 +108,12 @@ func statusBytes(status int) []byte {
 }
 
 // replay gives a repeat what the first request got.
-func (h *handler) replay(w http.ResponseWriter, o *store.Outcome) {
+func (h *handler) replay(w http.ResponseWriter, o *store.Outcome, key string) {
 	w.Header().Set(HeaderReplayed, "true")
 	status, known := storedStatus(o)
+	if status >= 400 {
+		w.Header().Set(HeaderEnd, step.Mark(step.Completed, status, key))
+	}
 	switch {
 	case o.BodyOmitted:
 		detail := "it was carried out, but its response was too large to store; find it out by your own reference"

@@ -98,7 +98,7 @@ var neverReplayed = []string{
 	"Set-Cookie", "Cookie", "Authorization", "Proxy-Authorization", "Www-Authenticate", "Proxy-Authenticate",
 	"Authentication-Info", "Proxy-Authentication-Info",
 	"Connection", "Content-Length", "Date", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
-	HeaderKey, HeaderReplayed, HeaderNotRecorded, HeaderUnknown, HeaderGuarded, HeaderRefused,
+	HeaderKey, HeaderReplayed, HeaderNotRecorded, HeaderUnknown, HeaderEnd, HeaderRefused,
 }
 
 // canonical sorts names, so that their order does not count.

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/idemd/idemd/client"
+	"github.com/idemd/idemd/client/internal/step"
 	"github.com/idemd/idemd/store"
 )
 
@@ -27,6 +29,8 @@ type response struct {
 	status  int         // 0 until it is known
 	header  http.Header // as it was then
 	body    []byte      // that is held back
+	unknown bool        // the handler says itself that it is no final answer
+	did     string      // what is done with the key: step.Completed, step.Released, or empty if nobody knows
 	passing bool        // on to the client, as it comes
 	why     error       // it is passed on: errStreamed, or store.ErrOutcomeTooLarge
 }
@@ -44,6 +48,7 @@ func (r *response) WriteHeader(status int) {
 		r.to.WriteHeader(status)
 	default:
 		r.status, r.header = status, r.to.Header().Clone()
+		r.unknown = status >= 400 && r.header.Get(HeaderUnknown) == "true"
 		if status == http.StatusSwitchingProtocols {
 			r.pass(errStreamed)
 		}
@@ -117,19 +122,22 @@ func (r *response) pass(why error) {
 	}
 	if !r.passing {
 		r.passing = true
-		r.mark(true, false) // the handler has not ended
+		r.mark(true, "", "") // the handler has not ended
 		r.send()
 	}
 }
 
-// mark says of a response that is held back whether it is a final answer.
-func (r *response) mark(unknown, guarded bool) {
-	r.header.Del(HeaderGuarded) // a handler may pass on what it was answered
-	if guarded {
-		r.header.Set(HeaderGuarded, "true")
-	}
-	if unknown && r.status >= 400 {
+// mark says of a response whether it is a final answer, and what was done with the key if that is known. A handler may have
+// passed on what others said of theirs.
+func (r *response) mark(unknown bool, did, key string) {
+	r.header.Del(HeaderEnd)
+	r.header.Del(HeaderUnknown)
+	switch {
+	case r.status < 400:
+	case unknown:
 		r.header.Set(HeaderUnknown, "true")
+	case did != "":
+		r.header.Set(HeaderEnd, step.Mark(did, r.status, key))
 	}
 }
 
@@ -148,14 +156,19 @@ func (r *response) finish() {
 }
 
 // release sends what was held back.
-func (r *response) release(notRecorded bool) {
+func (r *response) release(p client.Passage, key string) {
 	if r.passing {
 		return
 	}
 	r.finish()
-	if notRecorded {
+	if p.Guarded && !p.Recorded {
 		r.header.Set(HeaderNotRecorded, "true")
 	}
+	did := r.did
+	if !p.Recorded { // nor is it where nothing is enforced
+		did = ""
+	}
+	r.mark(r.did == "", did, key)
 	r.send()
 }
 

@@ -13,6 +13,8 @@ import (
 
 	"github.com/idemd/idemd/client"
 	"github.com/idemd/idemd/client/idemhttp"
+	"github.com/idemd/idemd/client/internal/step"
+	keys "github.com/idemd/idemd/client/key"
 	"github.com/idemd/idemd/store"
 )
 
@@ -62,12 +64,12 @@ func (s shop) isFinal() bool {
 	mux := http.NewServeMux()
 	mux.Handle("POST /orders", g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a, _ := client.AttemptFrom(r.Context())
-		step := newPost(s.t, r.Context(), strings.NewReader("42 EUR"))
-		if err := s.set(step, a); err != nil {
+		charge := newPost(s.t, r.Context(), strings.NewReader("42 EUR"))
+		if err := s.set(charge, a); err != nil {
 			s.t.Error(err)
 		}
 		caller := &http.Client{Transport: &idemhttp.Transport{Base: s.via}}
-		if response, err := caller.Do(step); err == nil {
+		if response, err := caller.Do(charge); err == nil {
 			_ = response.Body.Close()
 		}
 		w.WriteHeader(s.status)
@@ -79,6 +81,9 @@ func (s shop) isFinal() bool {
 	}
 	return w.Header().Get(idemhttp.HeaderUnknown) == ""
 }
+
+// keyOfOrder is the key that a shop's request claims.
+var keyOfOrder = store.Key{Namespace: "default", Scope: "POST /orders", ID: strings.Trim(key1, `"`)}
 
 // answers is a server that answers everything with a status and fields.
 type answers struct {
@@ -97,16 +102,25 @@ func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // What an answer says of a step: a handler that answers 402 after it is final or not.
 func TestWhatAnAnswerSaysOfAStep(t *testing.T) {
-	guarded, unknown := []string{idemhttp.HeaderGuarded, "true"}, []string{idemhttp.HeaderGuarded, "true", idemhttp.HeaderUnknown, "true"}
+	id := keys.Downstream(keyOfOrder, "charge")
+	ended := func(did string, status int, key string) answers {
+		return answers{status: status, fields: []string{idemhttp.HeaderEnd, step.Mark(did, status, key)}}
+	}
+	madeOf := ended(step.Completed, 402, id)
+	madeOf.status = 500
 	for _, test := range []struct {
 		name string
 		answers
 		final bool
 	}{
 		{"success", answers{status: 201}, true},
-		{"a guard's answer", answers{status: 402, fields: guarded}, true},
-		{"a guard's answer of any status", answers{status: 500, fields: guarded}, true},
-		{"a guard that does not know", answers{status: 402, fields: unknown}, false},
+		{"a guard's answer", ended(step.Completed, 402, id), true},
+		{"a guard's answer of any status", ended(step.Completed, 500, id), true},
+		{"a guard that has released the key", ended(step.Released, 500, id), true},
+		{"what was made of a guard's answer", madeOf, false},
+		{"a guard's answer to another key, passed on", ended(step.Completed, 500, "another"), false},
+		{"a guard that does not know", answers{status: 402, fields: []string{idemhttp.HeaderUnknown, "true"}}, false},
+		{"a redirect", answers{status: 303, fields: []string{"Location", "/login"}}, false},
 		{"refused", answers{status: 410, fields: []string{idemhttp.HeaderRefused, "KEY_EXPIRED"}}, false},
 		{"nobody vouches for it", answers{status: 402}, true},
 		{"rate limit", answers{status: 429}, false},
@@ -233,17 +247,85 @@ func TestUnknownPassedOn(t *testing.T) {
 	})
 }
 
-// Nor does what it passes on vouch for a request that is not guarded.
-func TestGuardedPassedOn(t *testing.T) {
+// Nor does what it passes on vouch for what it has not stored; and of a success it takes nothing away.
+func TestEndPassedOn(t *testing.T) {
+	for status, stored := range map[int]bool{http.StatusServiceUnavailable: false, http.StatusCreated: true} {
+		guarded(t, idemhttp.Policy{}, func(r *rig) {
+			r.does(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set(idemhttp.HeaderEnd, step.Mark(step.Completed, status, strings.Trim(key1, `"`)))
+				w.Header().Set(idemhttp.HeaderUnknown, "true")
+				w.WriteHeader(status)
+			})
+			first := r.once()
+			if h := first.Result().Header; h.Get(idemhttp.HeaderEnd) != "" || h.Get(idemhttp.HeaderUnknown) == "true" == stored {
+				t.Errorf("%d says %v", status, h)
+			}
+			r.ok(r.once(), status, "", stored)
+		})
+	}
+}
+
+// A refusal that is too large to store is final all the same.
+func TestTooLargeRefusal(t *testing.T) {
 	guarded(t, idemhttp.Policy{}, func(r *rig) {
 		r.does(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set(idemhttp.HeaderGuarded, "true")
-			w.WriteHeader(http.StatusPaymentRequired)
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			_, _ = w.Write(make([]byte, store.MaxOutcomeBytes+1))
 		})
-		if got := r.once().Result().Header.Get(idemhttp.HeaderGuarded); got != "" {
-			t.Errorf("it says that it is guarded: %q", got)
-		}
-	}, idemhttp.Observe())
+		r.once()
+		refused(t, r.once(), http.StatusGone, "OUTCOME_OMITTED")
+		r.ran(1)
+	})
+}
+
+// What an item of a batch says of itself is not about the batch, also in a context without an attempt.
+func TestNoEffectOfAnItem(t *testing.T) {
+	guarded(t, idemhttp.Policy{}, func(r *rig) {
+		r.does(func(w http.ResponseWriter, req *http.Request) {
+			if req.Header.Get(idemhttp.HeaderKey) == "" {
+				idemhttp.NoEffect(req)
+				return
+			}
+			item := request(http.MethodPost, req.URL.Path, "x").WithContext(client.WithoutAttempt(req.Context()))
+			r.mux.ServeHTTP(httptest.NewRecorder(), item)
+			w.WriteHeader(http.StatusCreated)
+		})
+		r.ok(r.once(), http.StatusCreated, "", false)
+		r.ok(r.once(), http.StatusCreated, "", true)
+	})
+}
+
+// A gateway is told to check, and does nothing but a step: what the guard further on has stored is final at once, what
+// somebody else says is not.
+func TestOnlySteps(t *testing.T) {
+	for _, vouched := range []bool{true, false} {
+		guarded(t, idemhttp.Policy{}, func(r *rig) {
+			r.answers(http.StatusPaymentRequired, "declined")
+			lost := true
+			via := &way{to: r.mux, after: func(response *http.Response) (*http.Response, error) {
+				if lost {
+					return nil, io.ErrUnexpectedEOF
+				}
+				if !vouched {
+					response.Header.Del(idemhttp.HeaderEnd)
+				}
+				return response, nil
+			}}
+			set := func(req *http.Request, a *client.Attempt) error {
+				a.OnlySteps()
+				return byStepKey(req, a)
+			}
+			s := shop{t, r.store, via, set, http.StatusPaymentRequired}
+			if s.isFinal() {
+				t.Error("final without an answer")
+			}
+			lost = false
+			if got := s.isFinal(); got != vouched {
+				t.Errorf("vouched for %v: final %v", vouched, got)
+			}
+			r.ran(1)
+		})
+	}
 }
 
 // A request that is carried out in the process of another one, without a key, is another intent: its steps are not
@@ -253,14 +335,14 @@ func TestStepsOfARequestWithoutAKey(t *testing.T) {
 		caller := &http.Client{Transport: &idemhttp.Transport{Base: &way{to: r.mux}}}
 		mux, guard := http.NewServeMux(), r.guardOf()
 		mux.Handle("POST /item", guard.Handler(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-			step := newPost(t, req.Context(), strings.NewReader("42 EUR"))
+			charge := newPost(t, req.Context(), strings.NewReader("42 EUR"))
 			if _, ok := client.AttemptFrom(req.Context()); ok {
 				t.Error("it has the attempt of the batch")
 			}
-			if err := idemhttp.SetStepKey(step, "charge"); err != nil {
+			if err := idemhttp.SetStepKey(charge, "charge"); err != nil {
 				t.Error(err)
 			}
-			response, err := caller.Do(step)
+			response, err := caller.Do(charge)
 			if err != nil {
 				t.Error(err)
 				return

@@ -152,29 +152,43 @@ func (s *sending) try() (again bool, err error) {
 func (s *sending) send() (*http.Response, error) {
 	end := step.Unknown
 	if s.isStep {
-		ended := s.step.Ask(s.request.Method + " " + s.request.URL.Host + s.request.URL.Path)
+		of := first(s.request)
+		ended := s.step.Ask(of.Method + " " + of.URL.Host + of.URL.Path)
 		defer func() { ended(end) }()
 	}
 	response, err := s.base.RoundTrip(s.request)
 	if err == nil {
-		end = stepEnd(response)
+		end = stepEnd(response, s.step.Key())
 	}
 	return response, err
 }
 
-// stepEnd is what a response says of a step. What a guard answers holds for the step, unless it says otherwise; a
-// 5xx, or a 429, may be that of whoever stands between.
-func stepEnd(r *http.Response) step.End {
-	says := func(name string) bool { return r.Header.Get(name) == "true" }
-	switch {
-	case r.Header.Get(HeaderRefused) != "", says(HeaderUnknown):
+// first is the request that this one was redirected from, by whatever way; itself if it was not.
+func first(r *http.Request) *http.Request {
+	for r.Response != nil && r.Response.Request != nil {
+		r = r.Response.Request
+	}
+	return r
+}
+
+// stepEnd is what a response says of a step. A redirect says nothing yet; a 5xx, or a 429, may be that of whoever stands
+// between.
+func stepEnd(r *http.Response, key string) step.End {
+	if r.Header.Get(HeaderRefused) != "" || r.Header.Get(HeaderUnknown) == "true" {
 		return step.Unknown
-	case r.StatusCode < 400, says(HeaderGuarded):
+	}
+	for _, mark := range r.Header.Values(HeaderEnd) {
+		if end, ok := step.EndOf(mark, r.StatusCode, key); ok {
+			return end
+		}
+	}
+	switch {
+	case r.StatusCode < 300:
 		return step.Answered
-	case r.StatusCode >= 500, slices.Contains(transient, r.StatusCode):
+	case r.StatusCode < 400, r.StatusCode >= 500, slices.Contains(transient, r.StatusCode):
 		return step.Unknown
 	default:
-		return step.Failed
+		return step.Failed // nobody vouches for it, but mostly it is the service's answer
 	}
 }
 

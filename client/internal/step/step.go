@@ -3,6 +3,8 @@ package step
 
 import (
 	"context"
+	"crypto/sha256"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -39,7 +41,10 @@ type ask struct{ key, of string }
 type state struct {
 	waiting int  // how many have asked and were not answered
 	doubt   bool // one was not answered, or in a way that says nothing
+	settled bool // what has become of it is known, whatever is asked or not answered beside
 }
+
+func (s *state) inDoubt() bool { return !s.settled && (s.doubt || s.waiting > 0) }
 
 // Begin has the notes be those of an attempt in ctx. made is the intent time of its steps.
 func (n *Notes) Begin(ctx context.Context, made func() time.Time) { n.outer, n.made = in(ctx), made }
@@ -78,11 +83,31 @@ func (n *Notes) InDoubt() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, s := range n.asks {
-		if s.doubt || s.waiting > 0 {
+		if s.inDoubt() {
 			return true
 		}
 	}
 	return false
+}
+
+// Settled reports whether steps were asked for, and of each is known what has become of it, also if an earlier
+// attempt had asked.
+func (n *Notes) Settled() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, s := range n.asks {
+		if !s.settled {
+			return false
+		}
+	}
+	return len(n.asks) > 0
+}
+
+// Doubt notes that something that the attempt has carried out under another key is in doubt.
+func (n *Notes) Doubt() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.state(ask{}).doubt = true
 }
 
 // Say notes what the attempt's code has found out by itself about a step, whoever was asked for it: that
@@ -108,13 +133,10 @@ func (n *Notes) upTo(key string) (within []*Notes) {
 func (n *Notes) say(key string, known bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !known {
-		n.state(ask{key: key}).doubt = true
-		return
-	}
+	n.state(ask{key: key}).doubt = !known
 	for a, s := range n.asks {
 		if a.key == key {
-			s.doubt = false
+			s.settled = known
 		}
 	}
 }
@@ -152,6 +174,9 @@ func (n *Notes) Of(ctx context.Context, key string) Step {
 	return Step{key: key, within: []*Notes{n}}
 }
 
+// Key is the step's.
+func (s Step) Key() string { return s.key }
+
 // Made is the step's intent time; zero if it is not known.
 func (s Step) Made() time.Time {
 	if owner := s.within[len(s.within)-1]; owner.made != nil {
@@ -188,7 +213,34 @@ func (n *Notes) end(a ask, end End) {
 	case Unknown:
 		s.doubt = true
 	case Answered:
-		s.doubt = false
+		s.settled = true
 	case Failed: // says nothing of what was asked before
+	}
+}
+
+// What a guard did with a key whose call it answers with an error.
+const (
+	// Completed says that the error is stored, for all that come.
+	Completed = "completed"
+	// Released says that the key is free again: nothing happened, and another call may act.
+	Released = "released"
+)
+
+// Mark is by what a guard says that it has answered a call with an error, of a code or status, and what it did with
+// the key. It holds for that key and that code alone: what is passed on or made of it by others vouches for nothing.
+func Mark(did string, code int, key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return fmt.Sprintf("%s %d %x", did, code, sum[:8])
+}
+
+// EndOf is what a mark says of the step of a key that was answered with an error of a code; false if it is not about that.
+func EndOf(mark string, code int, key string) (End, bool) {
+	switch mark {
+	case Mark(Completed, code, key):
+		return Answered, true
+	case Mark(Released, code, key):
+		return Failed, true
+	default:
+		return Unknown, false
 	}
 }
