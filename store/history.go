@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -171,16 +172,35 @@ func recentPast(past []PastRetention, now time.Time) (recent []PastRetention) {
 	return recent
 }
 
-// joinPast returns both, each retention with the last instant at which it was in force.
-func joinPast(a, b []PastRetention) []PastRetention {
-	joined := slices.Clone(a)
-	for _, p := range b {
-		i := slices.IndexFunc(joined, func(known PastRetention) bool { return known.Retention == p.Retention })
-		if i < 0 {
+// joinPast returns both, by when they ended. Left out is what another one covers, one that is no longer and
+// ended no earlier: of an intent the shortest counts that may have been in force since (see
+// [Namespace.RetentionSince]). So each is longer than those before it.
+func joinPast(a, b []PastRetention) (joined []PastRetention) {
+	all := slices.Concat(a, b)
+	slices.SortFunc(all, func(p, q PastRetention) int {
+		return cmp.Or(q.Until.Compare(p.Until), cmp.Compare(p.Retention, q.Retention))
+	})
+	for _, p := range all {
+		if n := len(joined); n == 0 || p.Retention < joined[n-1].Retention {
 			joined = append(joined, p)
-		} else {
-			joined[i].Until = later(joined[i].Until, p.Until)
 		}
 	}
+	slices.Reverse(joined)
+	for len(joined) > MaxPastRetentions {
+		joined = joinNearest(joined)
+	}
 	return joined
+}
+
+// joinNearest makes one of the two that are most alike: the shorter, as if it had been in force for as long as the
+// longer. So an intent may be refused that would have been granted, and never the other way round.
+func joinNearest(past []PastRetention) []PastRetention {
+	nearest := 0
+	for i := range past[1:] {
+		if past[i+1].Retention-past[i].Retention < past[nearest+1].Retention-past[nearest].Retention {
+			nearest = i
+		}
+	}
+	past[nearest].Until = past[nearest+1].Until
+	return slices.Delete(past, nearest+1, nearest+2)
 }

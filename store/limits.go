@@ -34,6 +34,9 @@ const (
 	// MaxRecoverySteps is how many steps of recoveries a namespace remembers, the last.
 	MaxRecoverySteps = 16
 
+	// MaxPastRetentions is how many retentions a namespace remembers that were in force.
+	MaxPastRetentions = 16
+
 	MaxPageSize     = 1000
 	DefaultPageSize = 100
 

@@ -106,7 +106,8 @@ type Namespace struct {
 	CreatedAt time.Time
 	UpdatedAt time.Time
 	// PastRetentions are kept by the store when Retention grows: records ended before
-	// the change still expire by the old one. They go wherever the namespace goes.
+	// the change still expire by the old one. They go wherever the namespace goes. At most
+	// MaxPastRetentions, shortest first, each in force for longer than those before it.
 	PastRetentions []PastRetention
 	// Placement says where the keys live. It is changed by PlaceNamespace alone.
 	Placement Placement
@@ -172,11 +173,17 @@ func (n Namespace) Replace(old Namespace, now time.Time) (Namespace, error) {
 	n.Tier, n.CreatedAt, n.UpdatedAt, n.Placement, n.SharedBy = old.Tier, old.CreatedAt, now, old.Placement, old.SharedBy
 	n.RecoveryFloor, n.FloorForNew, n.Recovery = later(old.RecoveryFloor, n.RecoveryFloor), old.FloorForNew, old.Recovery
 	n = n.WithDefaults()
-	n.PastRetentions = recentPast(old.PastRetentions, now)
+	n.PastRetentions = joinPast(nil, recentPast(old.PastRetentions, now))
 	if n.Retention > old.Retention {
-		n.PastRetentions = append(n.PastRetentions, PastRetention{Retention: old.Retention, Until: now})
+		n = n.WithPast(PastRetention{Retention: old.Retention, Until: now})
 	}
 	return n, n.Validate()
+}
+
+// WithPast returns the namespace with one more retention that was in force.
+func (n Namespace) WithPast(past PastRetention) Namespace {
+	n.PastRetentions = joinPast(n.PastRetentions, []PastRetention{past})
+	return n
 }
 
 // SameSettings reports whether n and m differ only in what the store sets. The floor of n, a

@@ -2,8 +2,11 @@ package store_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/idemd/idemd/store"
 	"github.com/idemd/idemd/store/storetest"
@@ -99,6 +102,90 @@ func TestRaisedRetentionDoesNotForgetTheOldOne(t *testing.T) {
 	}
 	if later, err := lowered.Replace(lowered, at(60*24*time.Hour)); err != nil || len(later.PastRetentions) != 0 {
 		t.Errorf("60 days later: %v, past %v; want none", err, later.PastRetentions)
+	}
+}
+
+// raises is a namespace whose retention changes, and all that was in force before a raise.
+type raises struct {
+	ns   store.Namespace
+	now  time.Time
+	full []store.PastRetention
+}
+
+func startRaises() *raises {
+	return &raises{ns: store.Namespace{Name: "n", Tier: store.TierMonth, Retention: time.Hour}.WithDefaults(), now: storetest.Start}
+}
+
+func (r *raises) set(t require, after, retention time.Duration) {
+	r.now = r.now.Add(after)
+	next := r.ns
+	next.Retention = retention
+	next, err := next.Replace(r.ns, r.now)
+	if err != nil {
+		t.Fatalf("retention %v: %v", retention, err)
+	}
+	if retention > r.ns.Retention {
+		r.full = append(r.full, store.PastRetention{Retention: r.ns.Retention, Until: r.now})
+	}
+	r.ns = next
+	if n := len(next.PastRetentions); n > store.MaxPastRetentions {
+		t.Fatalf("%d past retentions are kept, more than %d", n, store.MaxPastRetentions)
+	}
+}
+
+// since is the answer by the full list.
+func (r *raises) since(at time.Time) time.Duration {
+	full := r.ns
+	full.PastRetentions = r.full
+	return full.RetentionSince(at)
+}
+
+type require interface{ Fatalf(string, ...any) }
+
+func TestPastRetentionsThatAnotherCoversAreDropped(t *testing.T) {
+	r := startRaises()
+	for i := range 1000 {
+		r.set(t, time.Minute, time.Duration(1+i%2)*time.Hour)
+	}
+	want := []store.PastRetention{{Retention: time.Hour, Until: r.now}}
+	if !slices.Equal(r.ns.PastRetentions, want) {
+		t.Fatalf("got %d past retentions, ending with %v; want %v", len(r.ns.PastRetentions), r.ns.PastRetentions[len(r.ns.PastRetentions)-1:], want)
+	}
+}
+
+func TestPastRetentionsAnswerAsAllOfThemWould(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := startRaises()
+		for range rapid.IntRange(0, 40).Draw(t, "changes") {
+			r.set(t, time.Duration(rapid.IntRange(0, 3).Draw(t, "after"))*time.Minute, time.Duration(rapid.IntRange(1, store.MaxPastRetentions).Draw(t, "hours"))*time.Hour)
+			r.check(t, func(got, full time.Duration) bool { return got == full })
+		}
+	})
+}
+
+// Of too many, some are taken for longer in force than they were: nothing is taken for new that
+// may have expired.
+func TestTooManyPastRetentionsAreJoinedToTheSafeSide(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := startRaises()
+		shortest := r.ns.Retention
+		for range rapid.IntRange(0, 100).Draw(t, "changes") {
+			retention := time.Duration(rapid.IntRange(1, 500).Draw(t, "hours")) * time.Hour
+			r.set(t, time.Duration(rapid.IntRange(0, 3).Draw(t, "after"))*time.Minute, retention)
+			shortest = min(shortest, retention)
+			r.check(t, func(got, full time.Duration) bool { return shortest <= got && got <= full })
+		}
+	})
+}
+
+// check compares the answers about all instants between which one can change.
+func (r *raises) check(t *rapid.T, fits func(got, full time.Duration) bool) {
+	for _, past := range r.full {
+		for _, at := range []time.Time{past.Until, past.Until.Add(1)} {
+			if got, full := r.ns.RetentionSince(at), r.since(at); !fits(got, full) {
+				t.Fatalf("intent at %v: retention %v, by the full list %v\nfull %v\nkept %v", at, got, full, r.full, r.ns.PastRetentions)
+			}
+		}
 	}
 }
 

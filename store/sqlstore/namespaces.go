@@ -186,9 +186,9 @@ func (k *keeper) updateNamespace(ctx context.Context, ns store.Namespace) (store
 		if err != nil {
 			return store.Namespace{}, err
 		}
-		if n := len(next.PastRetentions); n > 0 && next.PastRetentions[n-1].Until.Equal(now) {
+		if next.Retention > old.Retention {
 			// Replicas that have not heard of it still grant under the old retention.
-			next.PastRetentions[n-1].Until = now.Add(copyLag)
+			next = next.WithPast(store.PastRetention{Retention: old.Retention, Until: now.Add(copyLag)})
 		}
 		return next, nil
 	})

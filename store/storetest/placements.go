@@ -211,7 +211,7 @@ func placementsHistory(r *rig) {
 		r.Fatalf("GetNamespace: %v", err)
 	}
 	floor := r.Clock.Wall().UTC()
-	minute, hour := store.PastRetention{Retention: time.Minute, Until: floor}, store.PastRetention{Retention: time.Hour, Until: floor}
+	minute, hour := store.PastRetention{Retention: time.Minute, Until: floor}, store.PastRetention{Retention: time.Hour, Until: floor.Add(time.Minute)}
 	begun := store.RecoveryStep{At: floor, Kind: store.RecoveryBegun, Floor: floor, CompleteUntil: store.KnowsNothing, Actor: "omar", Reason: "lost"}
 	lifted := store.RecoveryStep{At: floor, Kind: store.RecoveryLifted, Floor: floor, Actor: "omar", Reason: "settled"}
 	theirs := func(floor time.Time, steps []store.RecoveryStep, past ...store.PastRetention) store.Namespace {
