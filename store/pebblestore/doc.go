@@ -10,7 +10,7 @@
 //   - loop.go, turn.go, events.go, cache.go, buckets.go, filter.go: the one writer and what
 //     it keeps in memory.
 //   - settled.go: completed keys, whose repeats are answered without the loop.
-//   - reading.go: what operators read past the loop.
+//   - reading.go, readers.go: what operators read past the loop, one of them at a time.
 //   - layout.go, codec.go, wire.go: what is stored.
 //   - chain.go, mark.go, clock.go: integrity and time across restarts.
 //   - maintain.go: dropping buckets.
@@ -29,7 +29,8 @@
 // than was won.) Only what repeats a completed key that is in memory and on disk is answered
 // past the loop: such a record does not change until it expires, unless its namespace moves
 // away, which takes it back. What operators read of many rows or of a key's events comes from
-// an iterator, and is answered once all that it can have seen is synced.
+// an iterator, and is answered once all that it can have seen is synced. One of them reads at a time, so
+// that it takes but one core, in turn over the namespaces; whoever looks at one key waits for no listing.
 //
 // # Layout
 //

@@ -22,24 +22,22 @@ type forgetting struct {
 // ForgetRecords implements [store.Placements]. A damaged row does not tell whose it is, and
 // stays: its key is refused, as before.
 func (s *Store) ForgetRecords(ctx context.Context, namespace string, revision int64, keep func(store.Key) bool) (bool, error) {
-	return past(s, func() (bool, error) {
-		f, tier, from, err := s.resumeForgetting(ctx, namespace, revision)
+	f, tier, from, err := s.resumeForgetting(ctx, namespace, revision)
+	if err != nil {
+		return false, err
+	}
+	found, err := s.findIn(ctx, namespace, tier, from, keep)
+	if err != nil {
+		return false, err
+	}
+	for rows := found.digests; len(rows) > 0; {
+		n, err := s.forgetSome(ctx, namespace, revision, rows)
 		if err != nil {
 			return false, err
 		}
-		rows, next, err := s.scanNamespace(ctx, tier, from, func(key *store.Key) bool { return key.Namespace == namespace && (keep == nil || !keep(*key)) })
-		if err != nil {
-			return false, err
-		}
-		for len(rows) > 0 {
-			n, err := s.forgetSome(ctx, namespace, revision, rows)
-			if err != nil {
-				return false, err
-			}
-			rows = rows[n:]
-		}
-		return s.leaveForgetting(ctx, namespace, f, next)
-	})
+		rows = rows[n:]
+	}
+	return s.leaveForgetting(ctx, namespace, f, found.next)
 }
 
 // resumeForgetting returns where to go on.
@@ -93,36 +91,54 @@ func (s *Store) leaveForgetting(ctx context.Context, namespace string, f *forget
 	return more, nil
 }
 
-// scanNamespace reads a bounded number of rows and returns the digests of those that are wanted
-// among them, and the key of the row to go on with; nil at the end.
-func (s *Store) scanNamespace(ctx context.Context, tier store.Tier, from []byte, wanted func(*store.Key) bool) (digests []store.KeyDigest, next []byte, err error) {
-	s.operators.Lock()
-	defer s.operators.Unlock()
+// found is what a scan has found.
+type found struct {
+	digests []store.KeyDigest
+	next    []byte // the key of the row to go on with; nil at the end
+}
+
+// findIn reads a bounded number of rows, in the namespace's turn, and finds those of its keys among them that are not to
+// be kept.
+func (s *Store) findIn(ctx context.Context, namespace string, tier store.Tier, from []byte, keep func(store.Key) bool) (found, error) {
+	leave, err := s.listing.enter(ctx, namespace)
+	if err != nil {
+		return found{}, err
+	}
+	defer leave()
+	return past(s, func() (found, error) {
+		return s.scanNamespace(ctx, tier, from, func(key *store.Key) bool { return key.Namespace == namespace && (keep == nil || !keep(*key)) })
+	})
+}
+
+// scanNamespace reads a bounded number of rows and finds those that are wanted among them.
+func (s *Store) scanNamespace(ctx context.Context, tier store.Tier, from []byte, wanted func(*store.Key) bool) (found, error) {
 	_, to := tierSpan(tier)
 	it, err := s.db.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: from, UpperBound: to})
 	if err != nil {
-		return nil, nil, readError(err)
+		return found{}, readError(err)
 	}
 	defer it.Close()
+	var rows found
 	budget := scanBudget{rows: scanRows, bytes: scanBytes}
 	for ok := it.First(); ok; ok = it.Next() {
 		if err := ctx.Err(); err != nil {
-			return nil, nil, err
+			return found{}, err
 		}
 		if !budget.spend(len(it.Value())) {
-			return digests, bytes.Clone(it.Key()), nil
+			rows.next = bytes.Clone(it.Key())
+			return rows, nil
 		}
 		if key, digest, err := keyOf(it.Key(), it.Value()); err != nil {
 			s.damaged(err)
 		} else if wanted(&key) {
-			digests = append(digests, digest)
+			rows.digests = append(rows.digests, digest)
 		}
 	}
 	if err := it.Error(); err != nil {
 		s.damaged(err)
-		return nil, nil, readError(err)
+		return found{}, readError(err)
 	}
-	return digests, nil, nil
+	return rows, nil
 }
 
 // keyOf returns the key of a stored row, and its digest.

@@ -414,7 +414,8 @@ func TestForgettingFindsWhatMaintenanceMoves(t *testing.T) {
 	w.claim("k", "a", true)
 	revision := w.place(1, store.MoveSealed)
 	from, _ := tierSpan(store.TierHour)
-	digests, _, err := w.s.scanNamespace(t.Context(), store.TierHour, from, ofHour)
+	rows, err := w.s.scanNamespace(t.Context(), store.TierHour, from, ofHour)
+	digests := rows.digests
 	if err != nil || len(digests) != 1 {
 		t.Fatalf("%d rows, %v", len(digests), err)
 	}
@@ -501,7 +502,8 @@ func TestImportAndForgetAcrossCrashes(t *testing.T) {
 	}
 	// Half of it is forgotten, then all.
 	from, _ := tierSpan(store.TierHour)
-	digests, _, err := w.s.scanNamespace(t.Context(), store.TierHour, from, ofHour)
+	rows, err := w.s.scanNamespace(t.Context(), store.TierHour, from, ofHour)
+	digests := rows.digests
 	if err != nil {
 		t.Fatal(err)
 	}

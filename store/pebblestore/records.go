@@ -51,9 +51,15 @@ func (s *Store) InspectRecord(ctx context.Context, key store.Key) (store.Inspect
 	if !s.known.has(key.Namespace) {
 		return store.Inspection{}, store.NamespaceUnknown(key.Namespace)
 	}
+	leave, err := s.inspecting.enter(ctx, key.Namespace)
+	if err != nil {
+		return store.Inspection{}, err
+	}
+	defer leave()
 	return past(s, func() (store.Inspection, error) {
 		read := s.read()
 		inspection, err := s.inspect(ctx, &key, read)
+		leave() // before what may wait in the namespace's share
 		if vouched := s.vouch(ctx, key.Namespace, read); vouched != nil {
 			return store.Inspection{}, vouched
 		}
@@ -65,8 +71,6 @@ func (s *Store) InspectRecord(ctx context.Context, key store.Key) (store.Inspect
 }
 
 func (s *Store) inspect(ctx context.Context, key *store.Key, read reading) (store.Inspection, error) {
-	s.operators.Lock()
-	defer s.operators.Unlock()
 	v, err := s.view(ctx)
 	if err != nil {
 		return store.Inspection{}, err
@@ -84,9 +88,15 @@ func (s *Store) ListRecords(ctx context.Context, req store.ListRequest) (store.R
 	if !s.known.has(req.Namespace) {
 		return store.RecordPage{}, store.NamespaceUnknown(req.Namespace)
 	}
+	leave, err := s.listing.enter(ctx, req.Namespace)
+	if err != nil {
+		return store.RecordPage{}, err
+	}
+	defer leave()
 	return past(s, func() (store.RecordPage, error) {
 		read := s.read()
 		page, err := s.readPage(ctx, req, read, scanBudget{rows: scanRows, bytes: scanBytes})
+		leave() // before what may wait in the namespace's share
 		if vouched := s.vouch(ctx, req.Namespace, read); vouched != nil {
 			return store.RecordPage{}, vouched
 		}
@@ -114,8 +124,6 @@ func (b *scanBudget) spend(n int) bool {
 }
 
 func (s *Store) readPage(ctx context.Context, req store.ListRequest, read reading, budget scanBudget) (store.RecordPage, error) {
-	s.operators.Lock()
-	defer s.operators.Unlock()
 	tier := read.known.namespaces[req.Namespace].Tier
 	from, to := tierSpan(tier)
 	if req.PageToken != "" {

@@ -47,7 +47,8 @@ type Store struct {
 	closed     bool // guarded by direct
 	maintain   sync.Mutex
 	backups    sync.Mutex // held while one is made
-	operators  sync.Mutex // held while rows are read for an operator: one at a time takes but one core
+	inspecting readers    // of one key
+	listing    readers    // of rows of all namespaces, which takes long
 	background sync.WaitGroup
 	cancel     context.CancelFunc // ends the background work
 	looping    sync.WaitGroup     // the loop
