@@ -70,8 +70,7 @@ func (c *Client) UpdateNamespace(ctx context.Context, ns store.Namespace) (store
 	if err := store.ValidateNamespaceName(ns.Name); err != nil {
 		return store.Namespace{}, err
 	}
-	req := &pb.UpdateNamespaceRequest{Namespace: storepb.NamespaceToProto(ns)}
-	return call(ctx, c.admin.UpdateNamespace, req, namespaceOf[*pb.UpdateNamespaceResponse])
+	return call(ctx, c.admin.UpdateNamespace, storepb.UpdateToProto(ns), namespaceOf[*pb.UpdateNamespaceResponse])
 }
 
 func namespaceOf[M interface{ GetNamespace() *pb.Namespace }](m M) (store.Namespace, error) {

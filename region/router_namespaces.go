@@ -129,6 +129,10 @@ func (r *Router) UpdateNamespace(ctx context.Context, ns store.Namespace) (store
 		return store.Namespace{}, err
 	}
 	updated, err := r.local.UpdateNamespace(ctx, ns)
+	if errors.Is(err, store.ErrNamespaceChanged) {
+		return store.Namespace{}, store.Refuse(store.ErrNamespaceChanged, fmt.Sprintf(
+			"namespace %q was updated in region %q while the other regions were told: read it again and set what is to change of that, which writes all settings to every region", ns.Name, r.region.config.Name))
+	}
 	if err != nil {
 		return store.Namespace{}, err
 	}

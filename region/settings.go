@@ -88,6 +88,9 @@ func (r *Region) mayCreate(ctx context.Context, ns store.Namespace) error {
 // them.
 func (r *Region) mayUpdate(old, ns store.Namespace) (store.Namespace, error) {
 	now := time.Now() // of which only the stores' own is kept
+	if ns.RecoveryFloor.After(now) {
+		now = ns.RecoveryFloor // by its own clock each store says whether that has come
+	}
 	next, err := ns.Replace(old, now)
 	if err != nil {
 		return store.Namespace{}, err

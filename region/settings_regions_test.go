@@ -213,6 +213,34 @@ func TestANamespaceOfOneRegion(t *testing.T) {
 	}
 }
 
+// An update of what was changed since it was read, here or from another region, is refused before any
+// region hears of it.
+func TestAnUpdateOfWhatWasChangedSince(t *testing.T) {
+	w := start(t, everythingSpread, "eu", "us", "ap")
+	if _, err := w.eu().router.CreateNamespace(t.Context(), store.Namespace{Name: "payments", Retention: 6 * time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	read := w.eu().in("payments")
+	if _, err := w.us().router.UpdateNamespace(t.Context(), store.Namespace{Name: "payments", Retention: 8 * time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	read.IfUpdatedAt, read.LapsePolicy = read.UpdatedAt, store.Hold
+	_, err := w.eu().router.UpdateNamespace(t.Context(), read)
+	refuses(t, err, store.ErrNamespaceChanged, "nothing was done", "read it again")
+	both := w.eu().in("payments")
+	both.IfUpdatedAt, both.LapsePolicy = both.UpdatedAt, store.Hold
+	for range 2 { // also again, as whoever lost the answer would
+		if _, err := w.eu().router.UpdateNamespace(t.Context(), both); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, s := range w.sites {
+		if got := s.in("payments"); got.Retention != 8*time.Hour || got.LapsePolicy != store.Hold {
+			t.Errorf("%s: %+v", s.name, got)
+		}
+	}
+}
+
 // An update that a region refuses, or that breaks off, does not look as if it was made, and is
 // made by asking for it again.
 func TestAnUpdateThatBreaksOff(t *testing.T) {

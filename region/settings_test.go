@@ -12,7 +12,7 @@ import (
 func TestDifferences(t *testing.T) {
 	base := store.Namespace{Name: "orders"}.WithDefaults()
 	own := map[string]bool{
-		"Name": true, "RecoveryFloor": true, "FloorForNew": true, "Recovery": true, "CreatedAt": true, "UpdatedAt": true, "PastRetentions": true, "Placement": true, "SharedBy": true,
+		"Name": true, "RecoveryFloor": true, "FloorForNew": true, "Recovery": true, "CreatedAt": true, "UpdatedAt": true, "IfUpdatedAt": true, "PastRetentions": true, "Placement": true, "SharedBy": true,
 	}
 	for field := range reflect.TypeFor[store.Namespace]().Fields() {
 		other := base

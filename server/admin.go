@@ -138,7 +138,7 @@ func nameOfNamespace(m *pb.GetNamespaceRequest) (namespaceName, error) {
 // UpdateNamespace implements the AdminService.
 func (s *adminService) UpdateNamespace(ctx context.Context, m *pb.UpdateNamespaceRequest) (*pb.UpdateNamespaceResponse, error) {
 	// The settings are checked against the namespace's tier, which the backend knows.
-	ns, err := storepb.NamespaceFromProto(m.GetNamespace())
+	ns, err := storepb.UpdateFromProto(m)
 	if err != nil {
 		s.metrics.refused(opUpdateNamespace, "", err)
 		return nil, err

@@ -15,6 +15,9 @@ var (
 	ErrOutcomeTooLarge  = errors.New("outcome is too large")
 	ErrNamespaceUnknown = errors.New("namespace does not exist")
 	ErrNamespaceExists  = errors.New("namespace exists with other settings")
+	// ErrNamespaceChanged: UpdateNamespace found other settings than those that were read (see
+	// [Namespace].IfUpdatedAt). Read them again.
+	ErrNamespaceChanged = errors.New("namespace was changed meanwhile")
 
 	// Nothing was done, and sending it again with the same credentials cannot help.
 

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"time"
@@ -105,6 +106,10 @@ type Namespace struct {
 	// CreatedAt and UpdatedAt are set by the store.
 	CreatedAt time.Time
 	UpdatedAt time.Time
+	// IfUpdatedAt, of an update alone, is the UpdatedAt of what the settings were made of. If the namespace was
+	// changed since, that is ErrNamespaceChanged, unless it has these settings already. Zero: they
+	// replace whatever there is.
+	IfUpdatedAt time.Time
 	// PastRetentions are kept by the store when Retention grows: records ended before
 	// the change still expire by the old one. They go wherever the namespace goes. At most
 	// MaxPastRetentions, shortest first, each in force for longer than those before it.
@@ -167,10 +172,20 @@ func (n Namespace) Replace(old Namespace, now time.Time) (Namespace, error) {
 			Detail: fmt.Sprintf("namespace %q is on its way to region %q, and its settings stay until that move has ended; nothing was done", old.Name, old.Placement.Move.To),
 		}
 	}
+	if n.changedBefore(old) {
+		return Namespace{}, Refuse(ErrNamespaceChanged, fmt.Sprintf("namespace %q was updated at %s, after it was read; nothing was done: read it again, and set what is to change of that",
+			old.Name, old.UpdatedAt.UTC().Format(time.RFC3339Nano)))
+	}
 	if n.Tier != 0 && n.Tier != old.Tier {
 		return Namespace{}, invalid("the tier of namespace %q is fixed; create another namespace", old.Name)
 	}
-	n.Tier, n.CreatedAt, n.UpdatedAt, n.Placement, n.SharedBy = old.Tier, old.CreatedAt, now, old.Placement, old.SharedBy
+	n.Tier, n.CreatedAt, n.Placement, n.SharedBy = old.Tier, old.CreatedAt, old.Placement, old.SharedBy
+	n.UpdatedAt, n.IfUpdatedAt = old.updated(now), time.Time{}
+	if n.RecoveryFloor.After(old.RecoveryFloor) {
+		if err := n.CheckFloor(now); err != nil {
+			return Namespace{}, err
+		}
+	}
 	n.RecoveryFloor, n.FloorForNew, n.Recovery = later(old.RecoveryFloor, n.RecoveryFloor), old.FloorForNew, old.Recovery
 	n = n.WithDefaults()
 	n.PastRetentions = joinPast(nil, recentPast(old.PastRetentions, now))
@@ -186,6 +201,30 @@ func (n Namespace) WithPast(past PastRetention) Namespace {
 	return n
 }
 
+// changedBefore reports whether an update, which says what it was made of, comes after a change to other settings.
+func (n Namespace) changedBefore(old Namespace) bool {
+	if n.IfUpdatedAt.IsZero() || n.IfUpdatedAt.Equal(old.UpdatedAt) {
+		return false
+	}
+	n.Tier = cmp.Or(n.Tier, old.Tier)
+	return !old.SameSettings(n.WithDefaults())
+}
+
+// CheckFloor refuses a recovery floor that has not come: what is claimed before it would be refused as
+// forgotten although it is known. Another region's clock may be ahead.
+func (n *Namespace) CheckFloor(now time.Time) error {
+	if n.RecoveryFloor.After(now.Add(MaxSkew)) {
+		return invalid("a recovery floor at %s is in the future: it is %s here, and a store can have forgotten only what was before; give the present at most",
+			n.RecoveryFloor.UTC().Format(time.RFC3339Nano), now.UTC().Format(time.RFC3339Nano))
+	}
+	return nil
+}
+
+// updated is the UpdatedAt of a change at now: that of no two is the same.
+func (n *Namespace) updated(now time.Time) time.Time {
+	return later(now, n.UpdatedAt.Add(time.Microsecond))
+}
+
 // SameSettings reports whether n and m differ only in what the store sets. The floor of n, a
 // stored one, may have been raised since.
 func (n Namespace) SameSettings(m Namespace) bool {
@@ -193,7 +232,7 @@ func (n Namespace) SameSettings(m Namespace) bool {
 		return false
 	}
 	for _, ns := range [...]*Namespace{&n, &m} {
-		ns.CreatedAt, ns.UpdatedAt, ns.PastRetentions, ns.Placement = time.Time{}, time.Time{}, nil, Placement{}
+		ns.CreatedAt, ns.UpdatedAt, ns.IfUpdatedAt, ns.PastRetentions, ns.Placement = time.Time{}, time.Time{}, time.Time{}, nil, Placement{}
 		ns.RecoveryFloor, ns.FloorForNew, ns.Recovery, ns.SharedBy = time.Time{}, time.Time{}, nil, nil
 	}
 	return reflect.DeepEqual(n, m)

@@ -154,6 +154,7 @@ func (n Namespace) LiftRecovery(req LiftRecoveryRequest, now time.Time) (Namespa
 	}
 	step := RecoveryStep{At: now, Kind: RecoveryLifted, ForNew: req.ForNew, Floor: *floor, Actor: req.Actor, Reason: req.Reason}
 	*floor = time.Time{}
+	n.UpdatedAt = n.updated(now) // so that who read the floor before does not set it again
 	return n.withStep(step), nil
 }
 
@@ -226,7 +227,7 @@ func (n *Namespace) Recovering() (RecoveryStep, bool) {
 // it. Other stores may have the namespace already: it begins with the past retentions that are
 // told of these.
 func (n Namespace) Create(def *Namespace, now time.Time) Namespace {
-	n.CreatedAt, n.UpdatedAt, n.Placement = now, now, Placement{}
+	n.CreatedAt, n.UpdatedAt, n.IfUpdatedAt, n.Placement = now, now, time.Time{}, Placement{}
 	n.PastRetentions = joinPast(nil, recentPast(n.PastRetentions, now))
 	n.FloorForNew, n.Recovery, n.SharedBy = time.Time{}, nil, nil
 	if def == nil || def.FloorForNew.IsZero() || now.Sub(def.FloorForNew) > maxFloorAge {

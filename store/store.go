@@ -63,7 +63,8 @@ type Namespaces interface {
 	GetNamespace(ctx context.Context, name string) (Namespace, error)
 	// ListNamespaces returns all of them, by name.
 	ListNamespaces(ctx context.Context) ([]Namespace, error)
-	// UpdateNamespace replaces the settings of a namespace. Its tier cannot change.
+	// UpdateNamespace replaces the settings of a namespace. Its tier cannot change. Of what somebody
+	// else has changed meanwhile see [Namespace].IfUpdatedAt.
 	UpdateNamespace(ctx context.Context, ns Namespace) (Namespace, error)
 }
 

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	idemdv1 "github.com/idemd/idemd/proto/idemd/v1"
 	"github.com/idemd/idemd/store/storepb"
@@ -49,20 +49,15 @@ func (f *settingFlags) apply(ns *idemdv1.Namespace) error {
 	if f.EntityRule != "" {
 		ns.Entity = idemdv1.EntityRule(idemdv1.EntityRule_value["ENTITY_RULE_"+strings.ToUpper(f.EntityRule)])
 	}
-	floor, err := f.recoveryFloor(ns.GetRecoveryFloor())
-	ns.RecoveryFloor = floor
-	return err
-}
-
-func (f *settingFlags) recoveryFloor(old *timestamppb.Timestamp) (*timestamppb.Timestamp, error) {
 	if f.RecoveryFloor == "" {
-		return old, nil
+		return nil
 	}
 	var floor instant
 	if err := floor.UnmarshalText([]byte(f.RecoveryFloor)); err != nil {
-		return nil, usageError("--recovery-floor: %v; idemd recovery lift takes it off", err)
+		return usageError("--recovery-floor: %w; idemd recovery lift takes it off", err)
 	}
-	return floor.proto(), nil
+	ns.RecoveryFloor = floor.proto()
+	return nil
 }
 
 func setDuration(field **durationpb.Duration, d span) {
@@ -140,29 +135,47 @@ type namespaceSetCmd struct {
 	settingFlags
 }
 
-// Run is called by kong. UpdateNamespace replaces all settings, so they are read first;
-// of two operators who change one namespace at the same moment, the later one wins.
+// Run is called by kong.
 func (c *namespaceSetCmd) Run(s *session) error {
 	if c.settingFlags == (settingFlags{}) {
 		return usageError("give a setting to change, such as --retention; see idemd namespace set --help")
 	}
+	if err := c.apply(&idemdv1.Namespace{}); err != nil { // before anything is asked
+		return err
+	}
 	return c.callFor(s, 0, sendAgain, func(ctx context.Context, conn *grpc.ClientConn) error {
-		admin := idemdv1.NewAdminServiceClient(conn)
-		current, err := admin.GetNamespace(ctx, &idemdv1.GetNamespaceRequest{Name: c.Name})
-		if err != nil {
-			return err
-		}
-		ns := current.GetNamespace()
-		if err := c.apply(ns); err != nil {
-			return err
-		}
-		resp, err := admin.UpdateNamespace(ctx, &idemdv1.UpdateNamespaceRequest{Namespace: ns})
+		resp, err := c.set(ctx, idemdv1.NewAdminServiceClient(conn))
 		if err != nil {
 			return err
 		}
 		return c.show(s, resp, func(p *page) { namespaceText(p, resp.GetNamespace()) })
 	})
 }
+
+// setTries is how often the settings are read to change some of them.
+const setTries = 5
+
+// set changes the settings that were given. UpdateNamespace replaces all of them, so they are read first, and
+// again if another operator has changed one meanwhile.
+func (c *namespaceSetCmd) set(ctx context.Context, admin idemdv1.AdminServiceClient) (*idemdv1.UpdateNamespaceResponse, error) {
+	for try := 1; ; try++ {
+		current, err := admin.GetNamespace(ctx, &idemdv1.GetNamespaceRequest{Name: c.Name})
+		if err != nil {
+			return nil, err
+		}
+		ns := current.GetNamespace()
+		ns.RecoveryFloor = nil // stays, and one that is lifted meanwhile is not set again
+		if err := c.apply(ns); err != nil {
+			return nil, err
+		}
+		resp, err := admin.UpdateNamespace(ctx, &idemdv1.UpdateNamespaceRequest{Namespace: ns, IfUpdatedAt: ns.GetUpdatedAt()})
+		if reason, _ := storepb.ReasonIn(status.Convert(err)); reason != namespaceChanged || try == setTries {
+			return resp, err
+		}
+	}
+}
+
+var namespaceChanged = storepb.ReasonName(idemdv1.ErrorReason_ERROR_REASON_NAMESPACE_CHANGED)
 
 func namespaceText(p *page, ns *idemdv1.Namespace) {
 	p.heading("%s", ns.GetName())

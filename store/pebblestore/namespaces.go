@@ -159,6 +159,9 @@ func (s *Store) CreateNamespace(ctx context.Context, ns store.Namespace) (store.
 			}
 			return *old, nil
 		}
+		if err := ns.CheckFloor(t.now); err != nil {
+			return store.Namespace{}, err
+		}
 		created := ns.Create(t.l.namespaces[store.DefaultNamespace], t.now)
 		return created, t.setNamespace(&created)
 	})

@@ -173,7 +173,7 @@ func (k *keeper) createNamespace(ctx context.Context, ns store.Namespace) (store
 			}
 			return *old, nil
 		}
-		return ns, nil
+		return ns, ns.CheckFloor(now)
 	})
 }
 

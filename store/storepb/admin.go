@@ -68,6 +68,22 @@ func NamespaceFromProto(m *pb.Namespace) (store.Namespace, error) {
 	return ns, r.err
 }
 
+// UpdateToProto returns the message of an update.
+func UpdateToProto(ns store.Namespace) *pb.UpdateNamespaceRequest {
+	return &pb.UpdateNamespaceRequest{Namespace: NamespaceToProto(ns), IfUpdatedAt: timeToProto(ns.IfUpdatedAt)}
+}
+
+// UpdateFromProto returns the namespace of an update, or ErrInvalidArgument.
+func UpdateFromProto(m *pb.UpdateNamespaceRequest) (store.Namespace, error) {
+	ns, err := NamespaceFromProto(m.GetNamespace())
+	if err != nil {
+		return store.Namespace{}, err
+	}
+	var r reader
+	ns.IfUpdatedAt = r.time("if updated at", m.GetIfUpdatedAt())
+	return ns, r.err
+}
+
 var errNoNamespace = errors.New("the namespace is missing")
 
 // NamespaceAnswerFromProto returns the namespace of an answer, or ErrInternal, also if there

@@ -65,6 +65,7 @@ var refusals = withInfo([]refusal{
 	{sentinel: store.ErrStaleFence, code: codes.Aborted, reason: pb.ErrorReason_ERROR_REASON_STALE_FENCE},
 	{sentinel: store.ErrStaleAttempt, code: codes.Aborted, reason: pb.ErrorReason_ERROR_REASON_STALE_ATTEMPT},
 	{sentinel: store.ErrLeaseExpired, code: codes.Aborted, reason: pb.ErrorReason_ERROR_REASON_LEASE_EXPIRED},
+	{sentinel: store.ErrNamespaceChanged, code: codes.Aborted, reason: pb.ErrorReason_ERROR_REASON_NAMESPACE_CHANGED},
 
 	{sentinel: store.ErrAlreadyCompleted, code: codes.AlreadyExists, reason: pb.ErrorReason_ERROR_REASON_ALREADY_COMPLETED},
 	{sentinel: store.ErrNamespaceExists, code: codes.AlreadyExists, reason: pb.ErrorReason_ERROR_REASON_NAMESPACE_EXISTS},

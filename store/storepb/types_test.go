@@ -196,7 +196,7 @@ func TestOperatorsViewRoundTrips(t *testing.T) {
 	inspected.AttemptID, inspected.Ended = "\xff\x00", []string{"older", "old"}
 	roundTrip(t, store.Inspection{Record: &inspected, Events: []store.Event{event}, Now: at},
 		InspectionToProto, InspectionFromProto, ".BodyOmitted")
-	roundTrip(t, store.Namespace{
+	namespace := store.Namespace{
 		Name: "n", Tier: store.TierMonth, Retention: time.Hour, LapsePolicy: store.Hold, Lease: 1e9, MaxLease: 2e9, MaxAttempt: 3e9,
 		MaxOutcomeBytes: 77, Entity: store.EntityForbidden, RecoveryFloor: at, CreatedAt: at, UpdatedAt: at, FloorForNew: at,
 		Recovery: []store.RecoveryStep{{At: at, Kind: store.RecoveryLifted, ForNew: true, Floor: at, CompleteUntil: at, Actor: "ann", Reason: "settled"}},
@@ -204,7 +204,10 @@ func TestOperatorsViewRoundTrips(t *testing.T) {
 		PastRetentions: []store.PastRetention{{Retention: time.Minute, Until: at}},
 		Placement:      store.Placement{Epoch: 2, Revision: 5, Rule: "fixed eu", Move: store.Move{To: "us", Phase: store.MoveFlipped}},
 		SharedBy:       []string{"eu", "us"},
-	}, NamespaceToProto, NamespaceFromProto)
+	}
+	roundTrip(t, namespace, NamespaceToProto, NamespaceFromProto, ".IfUpdatedAt") // which an update carries
+	namespace.IfUpdatedAt = at.Add(time.Second)
+	roundTrip(t, namespace, UpdateToProto, UpdateFromProto)
 	buckets := []store.Bucket{{Tier: store.TierDay, Start: at, End: at.Add(1e9), DropAfter: at.Add(2e9)}}
 	if got, err := BucketsFromProto(BucketsToProto(buckets)); err != nil || !reflect.DeepEqual(got, buckets) {
 		t.Errorf("buckets came back as %+v, %v", got, err)

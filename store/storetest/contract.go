@@ -34,6 +34,33 @@ var contract = []check{
 	{"requests of a context that is gone", on(contractContext)},
 }
 
+// contractUpdatesOfWhatWasRead: of two operators who change what they have both read, the second is refused,
+// unless that is what the first has done.
+func contractUpdatesOfWhatWasRead(r *rig, read store.Namespace) {
+	r.Helper()
+	first, second := read, read
+	first.IfUpdatedAt, second.IfUpdatedAt = read.UpdatedAt, read.UpdatedAt
+	first.Retention, second.LapsePolicy = 90*time.Minute, store.Takeover
+	updated, err := r.UpdateNamespace(r.ctx, first)
+	if err != nil || !updated.UpdatedAt.After(read.UpdatedAt) || !updated.IfUpdatedAt.IsZero() {
+		r.Fatalf("the first update: %+v, %v", updated, err)
+	}
+	_, err = r.UpdateNamespace(r.ctx, second)
+	r.refusedAs("an update of what was changed since", err, store.ErrNamespaceChanged)
+	if kept, err := r.GetNamespace(r.ctx, read.Name); err != nil || !kept.SameSettings(updated) || !kept.UpdatedAt.Equal(updated.UpdatedAt) {
+		r.Fatalf("after the refusal: %+v, %v; want %+v", kept, err, updated)
+	}
+	again, err := r.UpdateNamespace(r.ctx, first)
+	if err != nil || !again.SameSettings(updated) {
+		r.Fatalf("the first update again: %+v, %v", again, err)
+	}
+	second = again
+	second.IfUpdatedAt, second.LapsePolicy = again.UpdatedAt, store.Takeover
+	if both, err := r.UpdateNamespace(r.ctx, second); err != nil || both.Retention != first.Retention || both.LapsePolicy != store.Takeover {
+		r.Fatalf("the second update, of what was read again: %+v, %v", both, err)
+	}
+}
+
 func contractNamespaces(r *rig) {
 	made := r.createNamespace(store.Namespace{Name: "a-1", Retention: 2 * time.Hour})
 	want := store.Namespace{Name: "a-1", Tier: store.TierDay, Retention: 2 * time.Hour, LapsePolicy: store.Takeover,
@@ -55,6 +82,14 @@ func contractNamespaces(r *rig) {
 		r.Fatalf("GetNamespace: %v", err)
 	}
 	r.sameNamespace("updated", kept, changed)
+	contractUpdatesOfWhatWasRead(r, kept)
+	r.updateNamespace(changed)
+	for _, floor := range []time.Time{Start.Add(time.Hour), time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)} {
+		_, err = r.UpdateNamespace(r.ctx, store.Namespace{Name: "a-1", RecoveryFloor: floor})
+		r.refusedAs("a floor that has not come", err, store.ErrInvalidArgument)
+		_, err = r.CreateNamespace(r.ctx, store.Namespace{Name: "a-2", RecoveryFloor: floor})
+		r.refusedAs("a floor that has not come, of a new one", err, store.ErrInvalidArgument)
+	}
 
 	_, err = r.GetNamespace(r.ctx, "nobody")
 	r.refusedAs("getting one that does not exist", err, store.ErrNamespaceUnknown)

@@ -222,6 +222,9 @@ func (m *Memory) CreateNamespace(_ context.Context, ns store.Namespace) (store.N
 		}
 		return old, nil
 	}
+	if err := ns.CheckFloor(m.clock.Now()); err != nil {
+		return store.Namespace{}, err
+	}
 	def := m.namespaces[store.DefaultNamespace]
 	ns = ns.Create(&def, m.clock.Now())
 	m.namespaces[ns.Name] = ns

@@ -91,7 +91,7 @@ func refused(sentinel error) reply { return reply{Kind: "refused", Refusal: sent
 // sentinels lists every refusal that package store knows.
 var sentinels = []error{
 	store.ErrInvalidArgument, store.ErrKeyRequired, store.ErrOutcomeTooLarge, store.ErrNamespaceUnknown,
-	store.ErrNamespaceExists, store.ErrUnauthenticated, store.ErrPermissionDenied, store.ErrFingerprintMismatch, store.ErrKeyExpired, store.ErrUnknownHistory,
+	store.ErrNamespaceExists, store.ErrNamespaceChanged, store.ErrUnauthenticated, store.ErrPermissionDenied, store.ErrFingerprintMismatch, store.ErrKeyExpired, store.ErrUnknownHistory,
 	store.ErrAttemptTooLong, store.ErrWrongRegion, store.ErrKeyNotFound, store.ErrStaleFence,
 	store.ErrStaleAttempt, store.ErrLeaseExpired, store.ErrAlreadyCompleted, store.ErrNotLapsed,
 	store.ErrNotHeld, store.ErrNoFloor, store.ErrNotConfirmed, store.ErrNoHome, store.ErrUnavailable, store.ErrHomeUnreachable, store.ErrNamespaceMoving, store.ErrOverloaded, store.ErrQuota,

@@ -791,8 +791,11 @@ func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
 }
 
 type UpdateNamespaceRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Namespace     *Namespace             `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Namespace *Namespace             `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// The updated_at of the namespace that these settings are made of. If it was changed since:
+	// NAMESPACE_CHANGED, unless it has these settings already. Absent: it is replaced whatever it is.
+	IfUpdatedAt   *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=if_updated_at,json=ifUpdatedAt,proto3" json:"if_updated_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -830,6 +833,13 @@ func (*UpdateNamespaceRequest) Descriptor() ([]byte, []int) {
 func (x *UpdateNamespaceRequest) GetNamespace() *Namespace {
 	if x != nil {
 		return x.Namespace
+	}
+	return nil
+}
+
+func (x *UpdateNamespaceRequest) GetIfUpdatedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.IfUpdatedAt
 	}
 	return nil
 }
@@ -2450,9 +2460,10 @@ const file_idemd_v1_admin_proto_rawDesc = "" +
 	"\x16ListNamespacesResponse\x123\n" +
 	"\n" +
 	"namespaces\x18\x01 \x03(\v2\x13.idemd.v1.NamespaceR\n" +
-	"namespaces\"K\n" +
+	"namespaces\"\x8b\x01\n" +
 	"\x16UpdateNamespaceRequest\x121\n" +
-	"\tnamespace\x18\x01 \x01(\v2\x13.idemd.v1.NamespaceR\tnamespace\"L\n" +
+	"\tnamespace\x18\x01 \x01(\v2\x13.idemd.v1.NamespaceR\tnamespace\x12>\n" +
+	"\rif_updated_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\vifUpdatedAt\"L\n" +
 	"\x17UpdateNamespaceResponse\x121\n" +
 	"\tnamespace\x18\x01 \x01(\v2\x13.idemd.v1.NamespaceR\tnamespace\"\xdb\x01\n" +
 	"\x12ListRecordsRequest\x12\x1c\n" +
@@ -2686,72 +2697,73 @@ var file_idemd_v1_admin_proto_depIdxs = []int32{
 	3,  // 22: idemd.v1.GetNamespaceResponse.namespace:type_name -> idemd.v1.Namespace
 	3,  // 23: idemd.v1.ListNamespacesResponse.namespaces:type_name -> idemd.v1.Namespace
 	3,  // 24: idemd.v1.UpdateNamespaceRequest.namespace:type_name -> idemd.v1.Namespace
-	3,  // 25: idemd.v1.UpdateNamespaceResponse.namespace:type_name -> idemd.v1.Namespace
-	41, // 26: idemd.v1.ListRecordsRequest.state:type_name -> idemd.v1.State
-	42, // 27: idemd.v1.ListRecordsResponse.records:type_name -> idemd.v1.Record
-	39, // 28: idemd.v1.ListRecordsResponse.now:type_name -> google.protobuf.Timestamp
-	43, // 29: idemd.v1.InspectRecordRequest.key:type_name -> idemd.v1.Key
-	42, // 30: idemd.v1.InspectRecordResponse.record:type_name -> idemd.v1.Record
-	44, // 31: idemd.v1.InspectRecordResponse.events:type_name -> idemd.v1.Event
-	39, // 32: idemd.v1.InspectRecordResponse.now:type_name -> google.protobuf.Timestamp
-	43, // 33: idemd.v1.ResolveRequest.key:type_name -> idemd.v1.Key
-	45, // 34: idemd.v1.ResolveRequest.outcome:type_name -> idemd.v1.Outcome
-	42, // 35: idemd.v1.ResolveResponse.record:type_name -> idemd.v1.Record
-	43, // 36: idemd.v1.ForceReleaseRequest.key:type_name -> idemd.v1.Key
-	42, // 37: idemd.v1.ForceReleaseResponse.record:type_name -> idemd.v1.Record
-	0,  // 38: idemd.v1.Bucket.tier:type_name -> idemd.v1.Tier
-	39, // 39: idemd.v1.Bucket.start:type_name -> google.protobuf.Timestamp
-	39, // 40: idemd.v1.Bucket.end:type_name -> google.protobuf.Timestamp
-	39, // 41: idemd.v1.Bucket.drop_after:type_name -> google.protobuf.Timestamp
-	22, // 42: idemd.v1.ListBucketsResponse.buckets:type_name -> idemd.v1.Bucket
-	37, // 43: idemd.v1.MoveNamespaceRequest.patience:type_name -> google.protobuf.Duration
-	40, // 44: idemd.v1.MoveNamespaceResponse.placement:type_name -> idemd.v1.Placement
-	39, // 45: idemd.v1.BackupResponse.at:type_name -> google.protobuf.Timestamp
-	39, // 46: idemd.v1.BeginRecoveryRequest.complete_until:type_name -> google.protobuf.Timestamp
-	3,  // 47: idemd.v1.BeginRecoveryResponse.namespaces:type_name -> idemd.v1.Namespace
-	39, // 48: idemd.v1.BeginRecoveryResponse.now:type_name -> google.protobuf.Timestamp
-	39, // 49: idemd.v1.BeginRecoveryResponse.in_force:type_name -> google.protobuf.Timestamp
-	3,  // 50: idemd.v1.LiftRecoveryResponse.namespace:type_name -> idemd.v1.Namespace
-	43, // 51: idemd.v1.ImportOutcomeRequest.key:type_name -> idemd.v1.Key
-	46, // 52: idemd.v1.ImportOutcomeRequest.fingerprint:type_name -> idemd.v1.Fingerprint
-	45, // 53: idemd.v1.ImportOutcomeRequest.outcome:type_name -> idemd.v1.Outcome
-	39, // 54: idemd.v1.ImportOutcomeRequest.completed_at:type_name -> google.protobuf.Timestamp
-	42, // 55: idemd.v1.ImportOutcomeResponse.record:type_name -> idemd.v1.Record
-	6,  // 56: idemd.v1.AdminService.CreateNamespace:input_type -> idemd.v1.CreateNamespaceRequest
-	8,  // 57: idemd.v1.AdminService.GetNamespace:input_type -> idemd.v1.GetNamespaceRequest
-	10, // 58: idemd.v1.AdminService.ListNamespaces:input_type -> idemd.v1.ListNamespacesRequest
-	12, // 59: idemd.v1.AdminService.UpdateNamespace:input_type -> idemd.v1.UpdateNamespaceRequest
-	14, // 60: idemd.v1.AdminService.ListRecords:input_type -> idemd.v1.ListRecordsRequest
-	16, // 61: idemd.v1.AdminService.InspectRecord:input_type -> idemd.v1.InspectRecordRequest
-	18, // 62: idemd.v1.AdminService.Resolve:input_type -> idemd.v1.ResolveRequest
-	20, // 63: idemd.v1.AdminService.ForceRelease:input_type -> idemd.v1.ForceReleaseRequest
-	23, // 64: idemd.v1.AdminService.ListBuckets:input_type -> idemd.v1.ListBucketsRequest
-	27, // 65: idemd.v1.AdminService.Backup:input_type -> idemd.v1.BackupRequest
-	29, // 66: idemd.v1.AdminService.BeginRecovery:input_type -> idemd.v1.BeginRecoveryRequest
-	31, // 67: idemd.v1.AdminService.LiftRecovery:input_type -> idemd.v1.LiftRecoveryRequest
-	33, // 68: idemd.v1.AdminService.ImportOutcome:input_type -> idemd.v1.ImportOutcomeRequest
-	25, // 69: idemd.v1.AdminService.MoveNamespace:input_type -> idemd.v1.MoveNamespaceRequest
-	35, // 70: idemd.v1.AdminService.AcceptStore:input_type -> idemd.v1.AcceptStoreRequest
-	7,  // 71: idemd.v1.AdminService.CreateNamespace:output_type -> idemd.v1.CreateNamespaceResponse
-	9,  // 72: idemd.v1.AdminService.GetNamespace:output_type -> idemd.v1.GetNamespaceResponse
-	11, // 73: idemd.v1.AdminService.ListNamespaces:output_type -> idemd.v1.ListNamespacesResponse
-	13, // 74: idemd.v1.AdminService.UpdateNamespace:output_type -> idemd.v1.UpdateNamespaceResponse
-	15, // 75: idemd.v1.AdminService.ListRecords:output_type -> idemd.v1.ListRecordsResponse
-	17, // 76: idemd.v1.AdminService.InspectRecord:output_type -> idemd.v1.InspectRecordResponse
-	19, // 77: idemd.v1.AdminService.Resolve:output_type -> idemd.v1.ResolveResponse
-	21, // 78: idemd.v1.AdminService.ForceRelease:output_type -> idemd.v1.ForceReleaseResponse
-	24, // 79: idemd.v1.AdminService.ListBuckets:output_type -> idemd.v1.ListBucketsResponse
-	28, // 80: idemd.v1.AdminService.Backup:output_type -> idemd.v1.BackupResponse
-	30, // 81: idemd.v1.AdminService.BeginRecovery:output_type -> idemd.v1.BeginRecoveryResponse
-	32, // 82: idemd.v1.AdminService.LiftRecovery:output_type -> idemd.v1.LiftRecoveryResponse
-	34, // 83: idemd.v1.AdminService.ImportOutcome:output_type -> idemd.v1.ImportOutcomeResponse
-	26, // 84: idemd.v1.AdminService.MoveNamespace:output_type -> idemd.v1.MoveNamespaceResponse
-	36, // 85: idemd.v1.AdminService.AcceptStore:output_type -> idemd.v1.AcceptStoreResponse
-	71, // [71:86] is the sub-list for method output_type
-	56, // [56:71] is the sub-list for method input_type
-	56, // [56:56] is the sub-list for extension type_name
-	56, // [56:56] is the sub-list for extension extendee
-	0,  // [0:56] is the sub-list for field type_name
+	39, // 25: idemd.v1.UpdateNamespaceRequest.if_updated_at:type_name -> google.protobuf.Timestamp
+	3,  // 26: idemd.v1.UpdateNamespaceResponse.namespace:type_name -> idemd.v1.Namespace
+	41, // 27: idemd.v1.ListRecordsRequest.state:type_name -> idemd.v1.State
+	42, // 28: idemd.v1.ListRecordsResponse.records:type_name -> idemd.v1.Record
+	39, // 29: idemd.v1.ListRecordsResponse.now:type_name -> google.protobuf.Timestamp
+	43, // 30: idemd.v1.InspectRecordRequest.key:type_name -> idemd.v1.Key
+	42, // 31: idemd.v1.InspectRecordResponse.record:type_name -> idemd.v1.Record
+	44, // 32: idemd.v1.InspectRecordResponse.events:type_name -> idemd.v1.Event
+	39, // 33: idemd.v1.InspectRecordResponse.now:type_name -> google.protobuf.Timestamp
+	43, // 34: idemd.v1.ResolveRequest.key:type_name -> idemd.v1.Key
+	45, // 35: idemd.v1.ResolveRequest.outcome:type_name -> idemd.v1.Outcome
+	42, // 36: idemd.v1.ResolveResponse.record:type_name -> idemd.v1.Record
+	43, // 37: idemd.v1.ForceReleaseRequest.key:type_name -> idemd.v1.Key
+	42, // 38: idemd.v1.ForceReleaseResponse.record:type_name -> idemd.v1.Record
+	0,  // 39: idemd.v1.Bucket.tier:type_name -> idemd.v1.Tier
+	39, // 40: idemd.v1.Bucket.start:type_name -> google.protobuf.Timestamp
+	39, // 41: idemd.v1.Bucket.end:type_name -> google.protobuf.Timestamp
+	39, // 42: idemd.v1.Bucket.drop_after:type_name -> google.protobuf.Timestamp
+	22, // 43: idemd.v1.ListBucketsResponse.buckets:type_name -> idemd.v1.Bucket
+	37, // 44: idemd.v1.MoveNamespaceRequest.patience:type_name -> google.protobuf.Duration
+	40, // 45: idemd.v1.MoveNamespaceResponse.placement:type_name -> idemd.v1.Placement
+	39, // 46: idemd.v1.BackupResponse.at:type_name -> google.protobuf.Timestamp
+	39, // 47: idemd.v1.BeginRecoveryRequest.complete_until:type_name -> google.protobuf.Timestamp
+	3,  // 48: idemd.v1.BeginRecoveryResponse.namespaces:type_name -> idemd.v1.Namespace
+	39, // 49: idemd.v1.BeginRecoveryResponse.now:type_name -> google.protobuf.Timestamp
+	39, // 50: idemd.v1.BeginRecoveryResponse.in_force:type_name -> google.protobuf.Timestamp
+	3,  // 51: idemd.v1.LiftRecoveryResponse.namespace:type_name -> idemd.v1.Namespace
+	43, // 52: idemd.v1.ImportOutcomeRequest.key:type_name -> idemd.v1.Key
+	46, // 53: idemd.v1.ImportOutcomeRequest.fingerprint:type_name -> idemd.v1.Fingerprint
+	45, // 54: idemd.v1.ImportOutcomeRequest.outcome:type_name -> idemd.v1.Outcome
+	39, // 55: idemd.v1.ImportOutcomeRequest.completed_at:type_name -> google.protobuf.Timestamp
+	42, // 56: idemd.v1.ImportOutcomeResponse.record:type_name -> idemd.v1.Record
+	6,  // 57: idemd.v1.AdminService.CreateNamespace:input_type -> idemd.v1.CreateNamespaceRequest
+	8,  // 58: idemd.v1.AdminService.GetNamespace:input_type -> idemd.v1.GetNamespaceRequest
+	10, // 59: idemd.v1.AdminService.ListNamespaces:input_type -> idemd.v1.ListNamespacesRequest
+	12, // 60: idemd.v1.AdminService.UpdateNamespace:input_type -> idemd.v1.UpdateNamespaceRequest
+	14, // 61: idemd.v1.AdminService.ListRecords:input_type -> idemd.v1.ListRecordsRequest
+	16, // 62: idemd.v1.AdminService.InspectRecord:input_type -> idemd.v1.InspectRecordRequest
+	18, // 63: idemd.v1.AdminService.Resolve:input_type -> idemd.v1.ResolveRequest
+	20, // 64: idemd.v1.AdminService.ForceRelease:input_type -> idemd.v1.ForceReleaseRequest
+	23, // 65: idemd.v1.AdminService.ListBuckets:input_type -> idemd.v1.ListBucketsRequest
+	27, // 66: idemd.v1.AdminService.Backup:input_type -> idemd.v1.BackupRequest
+	29, // 67: idemd.v1.AdminService.BeginRecovery:input_type -> idemd.v1.BeginRecoveryRequest
+	31, // 68: idemd.v1.AdminService.LiftRecovery:input_type -> idemd.v1.LiftRecoveryRequest
+	33, // 69: idemd.v1.AdminService.ImportOutcome:input_type -> idemd.v1.ImportOutcomeRequest
+	25, // 70: idemd.v1.AdminService.MoveNamespace:input_type -> idemd.v1.MoveNamespaceRequest
+	35, // 71: idemd.v1.AdminService.AcceptStore:input_type -> idemd.v1.AcceptStoreRequest
+	7,  // 72: idemd.v1.AdminService.CreateNamespace:output_type -> idemd.v1.CreateNamespaceResponse
+	9,  // 73: idemd.v1.AdminService.GetNamespace:output_type -> idemd.v1.GetNamespaceResponse
+	11, // 74: idemd.v1.AdminService.ListNamespaces:output_type -> idemd.v1.ListNamespacesResponse
+	13, // 75: idemd.v1.AdminService.UpdateNamespace:output_type -> idemd.v1.UpdateNamespaceResponse
+	15, // 76: idemd.v1.AdminService.ListRecords:output_type -> idemd.v1.ListRecordsResponse
+	17, // 77: idemd.v1.AdminService.InspectRecord:output_type -> idemd.v1.InspectRecordResponse
+	19, // 78: idemd.v1.AdminService.Resolve:output_type -> idemd.v1.ResolveResponse
+	21, // 79: idemd.v1.AdminService.ForceRelease:output_type -> idemd.v1.ForceReleaseResponse
+	24, // 80: idemd.v1.AdminService.ListBuckets:output_type -> idemd.v1.ListBucketsResponse
+	28, // 81: idemd.v1.AdminService.Backup:output_type -> idemd.v1.BackupResponse
+	30, // 82: idemd.v1.AdminService.BeginRecovery:output_type -> idemd.v1.BeginRecoveryResponse
+	32, // 83: idemd.v1.AdminService.LiftRecovery:output_type -> idemd.v1.LiftRecoveryResponse
+	34, // 84: idemd.v1.AdminService.ImportOutcome:output_type -> idemd.v1.ImportOutcomeResponse
+	26, // 85: idemd.v1.AdminService.MoveNamespace:output_type -> idemd.v1.MoveNamespaceResponse
+	36, // 86: idemd.v1.AdminService.AcceptStore:output_type -> idemd.v1.AcceptStoreResponse
+	72, // [72:87] is the sub-list for method output_type
+	57, // [57:72] is the sub-list for method input_type
+	57, // [57:57] is the sub-list for extension type_name
+	57, // [57:57] is the sub-list for extension extendee
+	0,  // [0:57] is the sub-list for field type_name
 }
 
 func init() { file_idemd_v1_admin_proto_init() }

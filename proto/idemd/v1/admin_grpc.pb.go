@@ -46,7 +46,8 @@ type AdminServiceClient interface {
 	CreateNamespace(ctx context.Context, in *CreateNamespaceRequest, opts ...grpc.CallOption) (*CreateNamespaceResponse, error)
 	GetNamespace(ctx context.Context, in *GetNamespaceRequest, opts ...grpc.CallOption) (*GetNamespaceResponse, error)
 	ListNamespaces(ctx context.Context, in *ListNamespacesRequest, opts ...grpc.CallOption) (*ListNamespacesResponse, error)
-	// UpdateNamespace replaces the settings. The tier cannot change.
+	// UpdateNamespace replaces the settings, those that somebody else has changed too, unless it says
+	// which ones (if_updated_at). The tier cannot change.
 	UpdateNamespace(ctx context.Context, in *UpdateNamespaceRequest, opts ...grpc.CallOption) (*UpdateNamespaceResponse, error)
 	// ListRecords lists live records, without outcomes. A page may have fewer records than
 	// asked for, or none, and still have a next page: one call looks at a bounded part of the
@@ -261,7 +262,8 @@ type AdminServiceServer interface {
 	CreateNamespace(context.Context, *CreateNamespaceRequest) (*CreateNamespaceResponse, error)
 	GetNamespace(context.Context, *GetNamespaceRequest) (*GetNamespaceResponse, error)
 	ListNamespaces(context.Context, *ListNamespacesRequest) (*ListNamespacesResponse, error)
-	// UpdateNamespace replaces the settings. The tier cannot change.
+	// UpdateNamespace replaces the settings, those that somebody else has changed too, unless it says
+	// which ones (if_updated_at). The tier cannot change.
 	UpdateNamespace(context.Context, *UpdateNamespaceRequest) (*UpdateNamespaceResponse, error)
 	// ListRecords lists live records, without outcomes. A page may have fewer records than
 	// asked for, or none, and still have a next page: one call looks at a bounded part of the

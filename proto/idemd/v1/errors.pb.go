@@ -59,6 +59,9 @@ const (
 	ErrorReason_ERROR_REASON_LEASE_EXPIRED ErrorReason = 16
 	// From the interceptor: another attempt holds the key.
 	ErrorReason_ERROR_REASON_KEY_IN_PROGRESS ErrorReason = 17
+	// UpdateNamespace: somebody has changed the namespace since it was read. Nothing was done; read it
+	// again, and send what is to change of that.
+	ErrorReason_ERROR_REASON_NAMESPACE_CHANGED ErrorReason = 33
 	// ALREADY_EXISTS.
 	ErrorReason_ERROR_REASON_ALREADY_COMPLETED ErrorReason = 18
 	ErrorReason_ERROR_REASON_NAMESPACE_EXISTS  ErrorReason = 19
@@ -108,6 +111,7 @@ var (
 		15: "ERROR_REASON_STALE_ATTEMPT",
 		16: "ERROR_REASON_LEASE_EXPIRED",
 		17: "ERROR_REASON_KEY_IN_PROGRESS",
+		33: "ERROR_REASON_NAMESPACE_CHANGED",
 		18: "ERROR_REASON_ALREADY_COMPLETED",
 		19: "ERROR_REASON_NAMESPACE_EXISTS",
 		20: "ERROR_REASON_STORE_UNAVAILABLE",
@@ -143,6 +147,7 @@ var (
 		"ERROR_REASON_STALE_ATTEMPT":        15,
 		"ERROR_REASON_LEASE_EXPIRED":        16,
 		"ERROR_REASON_KEY_IN_PROGRESS":      17,
+		"ERROR_REASON_NAMESPACE_CHANGED":    33,
 		"ERROR_REASON_ALREADY_COMPLETED":    18,
 		"ERROR_REASON_NAMESPACE_EXISTS":     19,
 		"ERROR_REASON_STORE_UNAVAILABLE":    20,
@@ -189,7 +194,7 @@ var File_idemd_v1_errors_proto protoreflect.FileDescriptor
 
 const file_idemd_v1_errors_proto_rawDesc = "" +
 	"\n" +
-	"\x15idemd/v1/errors.proto\x12\bidemd.v1*\xb6\b\n" +
+	"\x15idemd/v1/errors.proto\x12\bidemd.v1*\xda\b\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12!\n" +
 	"\x1dERROR_REASON_INVALID_ARGUMENT\x10\x01\x12\x1d\n" +
@@ -213,6 +218,7 @@ const file_idemd_v1_errors_proto_rawDesc = "" +
 	"\x1aERROR_REASON_STALE_ATTEMPT\x10\x0f\x12\x1e\n" +
 	"\x1aERROR_REASON_LEASE_EXPIRED\x10\x10\x12 \n" +
 	"\x1cERROR_REASON_KEY_IN_PROGRESS\x10\x11\x12\"\n" +
+	"\x1eERROR_REASON_NAMESPACE_CHANGED\x10!\x12\"\n" +
 	"\x1eERROR_REASON_ALREADY_COMPLETED\x10\x12\x12!\n" +
 	"\x1dERROR_REASON_NAMESPACE_EXISTS\x10\x13\x12\"\n" +
 	"\x1eERROR_REASON_STORE_UNAVAILABLE\x10\x14\x12!\n" +
