@@ -2,9 +2,11 @@ package pebblestore
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
+	"os"
 	"strconv"
 	"time"
 
@@ -156,8 +158,19 @@ func makeDir(fs vfs.FS, dir string) error {
 			return err
 		}
 	}
-	if err := fs.MkdirAll(dir, 0o700); err != nil {
+	if err := fs.MkdirAll(dir, 0o700); errors.Is(err, os.ErrExist) { // and Stat finds nothing there
+		return fmt.Errorf("%w; its disk may not be mounted: mount it, or make that directory", absent(dir, err))
+	} else if err != nil {
 		return err
 	}
 	return syncDir(fs, parent)
+}
+
+// absent says what is missing where there is no directory: what a link names, if it is one.
+func absent(dir string, err error) error {
+	target, notLink := os.Readlink(dir)
+	if notLink != nil {
+		return err
+	}
+	return fmt.Errorf("%s is a link to %s, and nothing is there", dir, target)
 }

@@ -102,7 +102,7 @@ func (o *opener) open() (*Store, error) {
 		return nil, fmt.Errorf("%w: it is said that one was restored, but no whole one is here; copy it here first", ErrNoBackup)
 	}
 	if _, err := o.fs.Stat(o.dir); err != nil && o.opts.MustExist {
-		return nil, fmt.Errorf("%w: %w; its disk may not be mounted", ErrNoStore, err)
+		return nil, fmt.Errorf("%w: %w; its disk may not be mounted", ErrNoStore, absent(o.dir, err))
 	}
 	if err := makeDir(o.fs, o.dir); err != nil {
 		return nil, err

@@ -5,7 +5,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -410,5 +413,25 @@ func TestPrunerKeepsTheLastFlushes(t *testing.T) {
 		if got := p.low.Load(); got != want {
 			t.Fatalf("after flush %d entries before %d may go, want %d", i, got, want)
 		}
+	}
+}
+
+// A directory that is a link to where nothing is mounted is told by what is missing.
+func TestOpenOfALinkToWhatIsNotThere(t *testing.T) {
+	link := filepath.Join(t.TempDir(), "data")
+	target := filepath.Join(t.TempDir(), "disk", "idemd")
+	if err := os.Symlink(target, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{link, filepath.Join(link, "store")} {
+		for _, opts := range []Options{{}, {MustExist: true}} {
+			_, err := Open(dir, opts)
+			if want := "mounted"; err == nil || !strings.Contains(err.Error(), want) || dir == link && !strings.Contains(err.Error(), link+" is a link to "+target) {
+				t.Errorf("%s, %+v: %v", dir, opts, err)
+			}
+		}
+	}
+	if _, err := os.Stat(filepath.Dir(target)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("something was made there: %v", err)
 	}
 }
