@@ -23,14 +23,14 @@ import (
 type outcomeFlags struct {
 	Outcome *string `placeholder:"TEXT|@FILE|-" help:"Body of the outcome: the text, a file's bytes, or standard input's (-)."`
 	Type    string  `help:"Type of the body (text/plain for TEXT, application/octet-stream else)."`
-	Code    code    `default:"OK" placeholder:"CODE" help:"gRPC status code of the outcome, by name or number (${default})."`
+	Code    *code   `placeholder:"CODE" help:"gRPC status code of the outcome, by name or number (OK)."`
 	Message string  `help:"Message of a status that is not OK."`
 
 	BodyOmitted bool `help:"There is a body, and it is too large to store: repeats are told so."`
 }
 
 // given reports whether the flags say what happened.
-func (f *outcomeFlags) given() bool { return f.Outcome != nil || f.Code != 0 || f.BodyOmitted }
+func (f *outcomeFlags) given() bool { return f.Outcome != nil || f.Code != nil || f.BodyOmitted }
 
 func (f *outcomeFlags) hasBody() bool { return f.Outcome != nil && *f.Outcome != "" }
 
@@ -58,13 +58,13 @@ func (f *outcomeFlags) proto(stdin io.Reader) (*idemdv1.Outcome, error) {
 }
 
 func (f *outcomeFlags) status() ([]byte, error) {
-	if codes.Code(f.Code) == codes.OK {
+	if f.Code == nil || codes.Code(*f.Code) == codes.OK {
 		if f.Message != "" {
 			return nil, usageError("--message goes with a --code that is not OK")
 		}
 		return nil, nil
 	}
-	return proto.Marshal(&spb.Status{Code: int32(f.Code), Message: f.Message})
+	return proto.Marshal(&spb.Status{Code: int32(*f.Code), Message: f.Message})
 }
 
 // body returns the bytes and the type they have by default.

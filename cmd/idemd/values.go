@@ -115,7 +115,7 @@ func checkText(args, environ []string) error {
 	return nil
 }
 
-// instant is a time in RFC 3339 on the command line.
+// instant is a time in RFC 3339 on the command line. Given, it is not the zero time, which stands for none.
 type instant struct{ time.Time }
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
@@ -123,6 +123,9 @@ func (i *instant) UnmarshalText(text []byte) error {
 	t, err := time.Parse(time.RFC3339Nano, string(text))
 	if err != nil {
 		return fmt.Errorf("%q is not a time like 2026-01-31T15:04:05Z (RFC 3339)", text)
+	}
+	if t.IsZero() {
+		return fmt.Errorf("%q is what programs write for a time that they do not know: give the time, or leave it out", text)
 	}
 	i.Time = t
 	return nil

@@ -42,6 +42,16 @@ func TestOpaque(t *testing.T) {
 	}
 }
 
+func TestInstant(t *testing.T) {
+	for _, text := range []string{"0001-01-01T00:00:00Z", "0001-01-01T01:00:00+01:00", "yesterday", ""} {
+		var i instant
+		if err := i.UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q: got %v, want an error", text, i)
+		}
+	}
+	run(t, "run", "--key=a", "--intent-time=0001-01-01T00:00:00Z", "--", "true").fails(t, exitRunFailed, "--intent-time", "a time that they do not know")
+}
+
 func TestShellQuote(t *testing.T) {
 	for _, word := range []string{
 		"", "order-1", "two words", "it's", `back\slash`, "$HOME `date` \"x\"", "a\nb", "ünï", "-flag", "*?[a]~#!&|;<>(){}", "=x", "~",
