@@ -219,7 +219,7 @@ func (c *calls) kindOf(ctx context.Context, method string, code codes.Code) (kin
 	if _, served := rules[method]; !served && method != getMetrics {
 		return code.String() + " unknown", true // there are any number of them
 	}
-	limited = code == codes.Unavailable || code == codes.Unauthenticated || c.identity.Identifies() && principalOf(ctx) == ""
+	limited = code == codes.Unavailable || code == codes.DeadlineExceeded || code == codes.Unauthenticated || c.identity.Identifies() && principalOf(ctx) == ""
 	return code.String() + " " + method, limited
 }
 

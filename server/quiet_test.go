@@ -38,7 +38,7 @@ func TestLogOfAStoreThatIsAway(t *testing.T) {
 	for _, c := range []struct {
 		refusal error
 		limited bool
-	}{{store.ErrUnavailable, true}, {store.ErrQuota, false}} {
+	}{{store.ErrUnavailable, true}, {context.DeadlineExceeded, true}, {store.ErrQuota, false}} {
 		refusal = c.refusal
 		began := time.Now()
 		for range 10 {
