@@ -10,19 +10,38 @@ import (
 
 // Notice is what an operator should see to; empty if there is nothing.
 func (r *Region) Notice() string {
-	var parts []string
+	parts := append(r.ownNotice(), r.movesNotice()...)
+	troubles := r.troubledNow()
+	for _, name := range slices.Sorted(maps.Keys(troubles)) {
+		parts = append(parts, fmt.Sprintf("namespace %q %s", name, troubles[name]))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// NoticeForAll is the same for whoever may not know what namespaces there are: it says how many something is to
+// be done about.
+func (r *Region) NoticeForAll() string {
+	parts := r.ownNotice()
+	for _, of := range []struct {
+		what string
+		n    int
+	}{{"are on their way to another region", len(r.movesNotice())}, {"are not the same everywhere, or have no home", len(r.troubledNow())}} {
+		if of.n > 0 {
+			parts = append(parts, fmt.Sprintf("namespaces that %s: %d (idemd region list names them)", of.what, of.n))
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+// ownNotice is about the regions themselves.
+func (r *Region) ownNotice() (parts []string) {
 	if err := r.atHome(); err != nil {
 		parts = append(parts, err.Error())
 	}
 	for p := range r.others() {
 		parts = append(parts, p.notice()...)
 	}
-	parts = append(parts, r.movesNotice()...)
-	troubles := r.troubledNow()
-	for _, name := range slices.Sorted(maps.Keys(troubles)) {
-		parts = append(parts, fmt.Sprintf("namespace %q %s", name, troubles[name]))
-	}
-	return strings.Join(parts, "; ")
+	return parts
 }
 
 func (p *peer) notice() []string {

@@ -174,6 +174,15 @@ func TestTiersThatDiffer(t *testing.T) {
 	if got := w.us().trouble("payments"); got == "" || got == "not listed" {
 		t.Errorf("it is not shown: %q", got)
 	}
+	us := w.us().region
+	us.noteMoves([]store.Namespace{{Name: "orders", Placement: store.Placement{Rule: "fixed eu", Move: store.Move{To: "ap", Phase: store.MoveFrozen}}}})
+	if notice := us.Notice(); !strings.Contains(notice, `namespace "payments" has no home yet`) || !strings.Contains(notice, `namespace "orders" is on its way`) {
+		t.Errorf("the notice for operators: %q", notice)
+	}
+	want := "namespaces that are on their way to another region: 1 (idemd region list names them); namespaces that are not the same everywhere, or have no home: 1 (idemd region list names them)"
+	if notice := us.NoticeForAll(); notice != want {
+		t.Errorf("the notice for all: %q, want %q", notice, want)
+	}
 }
 
 // A namespace that one region has comes into all by creating it as it is, or by setting anything.

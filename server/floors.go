@@ -25,9 +25,8 @@ const (
 // floors knows the recovery floors that stand: behind one, what is new is refused until somebody
 // lifts it, so somebody should be told. It looks as often as health probes, for all of them at once.
 type floors struct {
-	store    store.Namespaces
-	gauge    *prometheus.GaugeVec // by namespace
-	discreet bool                 // who began a recovery, and why, is not for everybody
+	store store.Namespaces
+	gauge *prometheus.GaugeVec // by namespace
 
 	mu       sync.Mutex
 	standing []store.Namespace // by name
@@ -55,14 +54,15 @@ func (f *floors) look(ctx context.Context) {
 	f.standing = standing
 }
 
-// notice says which floors stand, by what they are for, in a bounded length.
-func (f *floors) notice() string {
+// notice says which floors stand, by what they are for, in a bounded length. What namespaces there are, and who
+// began a recovery, and why, is not for everybody: if it is not to be named, only how many there are is said.
+func (f *floors) notice(named bool) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var causes []string
 	names := map[string][]string{}
 	for i := range f.standing {
-		cause := f.cause(&f.standing[i])
+		cause := causeOfFloor(&f.standing[i], named)
 		if names[cause] == nil {
 			causes = append(causes, cause)
 		}
@@ -76,7 +76,7 @@ func (f *floors) notice() string {
 	var parts []string
 	for _, cause := range told {
 		rest -= len(names[cause])
-		parts = append(parts, cause+" are refused in "+namespacesText(names[cause]))
+		parts = append(parts, cause+" are refused in "+namespacesText(names[cause], named))
 	}
 	if rest > 0 {
 		parts = append(parts, fmt.Sprintf("and of %d more namespaces (idemd recovery status)", rest))
@@ -84,20 +84,24 @@ func (f *floors) notice() string {
 	return strings.Join(parts, "; ") + ": import what is known (idemd recovery import), then idemd recovery lift"
 }
 
-// cause is what a floor that stands is for.
-func (f *floors) cause(ns *store.Namespace) string {
+// causeOfFloor is what a floor that stands is for.
+func causeOfFloor(ns *store.Namespace, named bool) string {
 	text := "recovery floor at " + ns.RecoveryFloor.UTC().Format(time.RFC3339)
 	if step, begun := ns.Recovering(); begun {
 		text = "recovery since " + step.At.UTC().Format(time.RFC3339)
-		if !f.discreet {
+		if named {
 			text += fmt.Sprintf(" by %s for %q", clipped(step.Actor), clipped(step.Reason))
 		}
 	}
 	return text + ": unknown keys without an intent time after " + ns.NewerThan().UTC().Format(time.RFC3339Nano)
 }
 
-func namespacesText(names []string) string {
+func namespacesText(names []string, named bool) string {
 	switch more := len(names) - maxFloorNames; {
+	case !named && len(names) == 1:
+		return "1 namespace (idemd recovery status names it)"
+	case !named:
+		return fmt.Sprintf("%d namespaces (idemd recovery status names them)", len(names))
 	case len(names) == 1:
 		return "namespace " + names[0]
 	case more > 0:

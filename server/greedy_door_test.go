@@ -177,7 +177,7 @@ func TestNoticeOfAFullListener(t *testing.T) {
 	d.mu.Lock()
 	d.count(d.most)
 	d.mu.Unlock()
-	if notice := r.health.notice(); !strings.Contains(notice, "all connections that callers may have") {
+	if notice := r.health.notice(true); !strings.Contains(notice, "all connections that callers may have") {
 		t.Errorf("notice %q", notice)
 	}
 	d.mu.Lock()

@@ -39,7 +39,7 @@ var healthServices = []string{
 type health struct {
 	healthpb.UnimplementedHealthServer
 	store  store.Namespaces
-	notice func() string
+	notice func(named bool) string
 	floors *floors
 
 	stopped context.Context // ends the probes
@@ -54,8 +54,9 @@ type health struct {
 	changed  chan struct{} // closed and replaced when problem changes
 }
 
-func newHealth(f *floors, notice func() string) *health {
-	h := &health{store: f.store, notice: JoinNotices(notice, f.notice), floors: f, changed: make(chan struct{})}
+// newHealth begins to probe. The notice, beside that of the floors, names namespaces only if it may.
+func newHealth(f *floors, notice func(named bool) string) *health {
+	h := &health{store: f.store, notice: notice, floors: f, changed: make(chan struct{})}
 	h.stopped, h.stop = context.WithCancel(context.Background())
 	h.probes.Go(h.keepProbing)
 	return h

@@ -29,7 +29,7 @@ func newAdminHTTP(h *health, registry Registry, c *calls) *http.Server {
 		MaxRequestsInFlight: 4,
 		Timeout:             10 * time.Second,
 	})))
-	mux.HandleFunc("GET /healthz", h.serveHTTP)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { h.serveHTTP(w, c.seesAll(r)) })
 	return &http.Server{
 		Handler: mux,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
@@ -51,14 +51,8 @@ func (c *calls) operatorsOnly(next http.Handler) http.Handler {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx := r.Context()
-		principal, err := c.identity.Authenticate(c.credentialsOfHTTP(r))
+		ctx, err := c.operatorOfAll(r)
 		if err == nil {
-			ctx = identity.NewContext(ctx, principal)
-			err = c.identity.Authorizer().AuthorizeAll(string(principal), identity.Operator)
-		}
-		if err == nil {
-			connectionOf(ctx).met(principal)
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -70,6 +64,30 @@ func (c *calls) operatorsOnly(next http.Handler) http.Handler {
 		c.refused(ctx, nil, getMetrics, statusOf(err), err)
 		http.Error(w, err.Error(), code)
 	})
+}
+
+// operatorOfAll refuses who is not an operator of all namespaces. The context has who it is, if that is known.
+func (c *calls) operatorOfAll(r *http.Request) (context.Context, error) {
+	ctx := r.Context()
+	principal, err := c.identity.Authenticate(c.credentialsOfHTTP(r))
+	if err != nil {
+		return ctx, err
+	}
+	ctx = identity.NewContext(ctx, principal)
+	if err := c.identity.Authorizer().AuthorizeAll(string(principal), identity.Operator); err != nil {
+		return ctx, err
+	}
+	connectionOf(ctx).met(principal)
+	return ctx, nil
+}
+
+// seesAll reports whether whoever asks may know what namespaces there are.
+func (c *calls) seesAll(r *http.Request) bool {
+	if !c.identity.Identifies() {
+		return true
+	}
+	_, err := c.operatorOfAll(r)
+	return err == nil
 }
 
 // credentialsOfHTTP is what a request brings along.
@@ -86,12 +104,13 @@ func (c *calls) credentialsOfHTTP(r *http.Request) (of identity.Credentials) {
 // serveHTTP asks the store now: 200 {"status":"serving"}, or 503 with what is wrong. The
 // notice is beside it, if there is one. Whoever asked may hang up meanwhile: that says
 // nothing of the store.
-func (h *health) serveHTTP(w http.ResponseWriter, _ *http.Request) {
+func (h *health) serveHTTP(w http.ResponseWriter, named bool) {
+	notice := JoinNotices(func() string { return h.notice(named) }, func() string { return h.floors.notice(named) })
 	body := struct {
 		Status  string `json:"status"`
 		Problem string `json:"problem,omitempty"`
 		Notice  string `json:"notice,omitempty"`
-	}{Status: "serving", Notice: h.notice()}
+	}{Status: "serving", Notice: notice()}
 	code := http.StatusOK
 	if problem := h.probe(); problem != "" {
 		body.Status, body.Problem = "not serving", problem

@@ -497,6 +497,21 @@ func TestAdminListenerWithIdentity(t *testing.T) {
 			check("/metrics", s.certOf(paymentsOperator), "", http.StatusForbidden) // it names all namespaces
 			check("/metrics", s.certOf(paymentsOperator), "idemd_x", http.StatusUnauthorized)
 		}
+		begin(t, s.config.Backend, "", "alice", "failed over")
+		s.health.floors.look(t.Context())
+		tells := func(own *devca.Pair, token string, want bool) { // which namespaces there are
+			t.Helper()
+			_, body := get("/healthz", own, token)
+			if named := strings.Contains(body, "in namespaces default, other, payments:") && strings.Contains(body, "alice"); named != want || !want && !strings.Contains(body, "in 3 namespaces") {
+				t.Errorf("/healthz, named %v, want %v: %s", named, want, body)
+			}
+		}
+		tells(nil, "", false)
+		tells(nil, "idemd_x", false)
+		tells(nil, s.token, true)
+		if public {
+			tells(s.certOf(paymentsOperator), "", false)
+		}
 		s.write("policy.yaml", "no policy")
 		s.authority.Poll()
 		s.authority.Poll()

@@ -43,6 +43,9 @@ type Config struct {
 	// Notice is what an operator should see to though the server serves; /healthz says it
 	// until it is empty. Nil: there is never any.
 	Notice func() string
+	// NoticeForAll is the same without the names of namespaces, for whoever is not an operator of all of them where
+	// callers are told apart. Nil: Notice names none.
+	NoticeForAll func() string
 	// Regions are those that the server serves one of. Nil: there are none.
 	Regions Regions
 	// Mover carries out MoveNamespace. Nil: there are no regions.
@@ -98,8 +101,7 @@ func New(config Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{config: config, places: places}
-	s.health = newHealth(&floors{store: config.Backend, gauge: config.Metrics.recoveryFloor, discreet: config.Identity.Identifies()},
-		JoinNotices(notices(config.Notice, config.Identity), s.crowded))
+	s.health = newHealth(&floors{store: config.Backend, gauge: config.Metrics.recoveryFloor}, s.notice)
 	s.draining, s.startDrain = context.WithCancel(context.Background())
 	s.calls = &calls{logger: config.Logger, metrics: config.Metrics, identity: config.Identity, draining: s.draining.Done()}
 	s.admin = newAdminHTTP(s.health, config.Metrics.registry, s.calls)
@@ -126,12 +128,17 @@ func (s *Server) mayServeAfar() bool {
 	return s.config.AllowInsecure || s.config.Identity.Encrypts() && s.config.Identity.Identifies()
 }
 
-// notices adds what is wrong with the files, if there are any.
-func notices(of func() string, files *identity.Authority) func() string {
-	if files == nil {
-		return of
+// notice is what an operator should see to, beside recovery floors. Namespaces are named only if they may be.
+func (s *Server) notice(named bool) string {
+	own := s.config.Notice
+	if !named && s.config.NoticeForAll != nil {
+		own = s.config.NoticeForAll
 	}
-	return JoinNotices(of, files.Notice)
+	files := func() string { return "" }
+	if s.config.Identity != nil {
+		files = s.config.Identity.Notice
+	}
+	return JoinNotices(own, files, s.crowded)()
 }
 
 // JoinNotices joins what an operator should see to; nil functions have nothing to say.

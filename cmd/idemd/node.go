@@ -33,9 +33,11 @@ type node struct {
 	server   *server.Server
 	backup   server.BackupFunc // nil: there are none
 	notice   func() string     // nil, or what an operator should see to
-	made     bool              // the store was not there
-	commits  *commits
-	logger   *slog.Logger
+	// noticeForAll is the same without the names of namespaces. Nil: it has none.
+	noticeForAll func() string
+	made         bool // the store was not there
+	commits      *commits
+	logger       *slog.Logger
 	// failed gets the error of a listener that stopped by itself.
 	failed chan error
 }
@@ -85,7 +87,7 @@ func startNode(s *session, c *serveCmd) (*node, error) {
 
 func (n *node) serverConfig(c *serveCmd, metrics *server.Metrics) server.Config {
 	config := server.Config{
-		Backend: n.store, Metrics: metrics, Logger: n.logger, AllowInsecure: c.AllowInsecure, Notice: n.notice, Identity: n.identity, Backup: n.backup,
+		Backend: n.store, Metrics: metrics, Logger: n.logger, AllowInsecure: c.AllowInsecure, Notice: n.notice, NoticeForAll: n.noticeForAll, Identity: n.identity, Backup: n.backup,
 	}
 	if n.region != nil {
 		config.Regions, config.Mover = n.region, n.region

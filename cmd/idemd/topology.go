@@ -87,7 +87,7 @@ func (n *node) join(s *session, c *serveCmd, t *region.Topology, metrics *server
 	if err != nil {
 		return fmt.Errorf("--topology %s: %w", c.Topology, err)
 	}
-	n.region, n.notice = joined, server.JoinNotices(n.notice, joined.Notice)
+	n.region, n.noticeForAll, n.notice = joined, server.JoinNotices(n.notice, joined.NoticeForAll), server.JoinNotices(n.notice, joined.Notice)
 	return nil
 }
 
