@@ -32,7 +32,7 @@ func (m *meddling) GetNamespace(ctx context.Context, req *idemdv1.GetNamespaceRe
 		return nil, err
 	}
 	theirs.Namespace.Retention = durationpb.New(time.Duration(m.reads) * time.Hour)
-	_, err = m.AdminServiceClient.UpdateNamespace(ctx, &idemdv1.UpdateNamespaceRequest{Namespace: theirs.GetNamespace()}, opts...)
+	_, err = m.UpdateNamespace(ctx, &idemdv1.UpdateNamespaceRequest{Namespace: theirs.GetNamespace()}, opts...)
 	return read, err
 }
 
