@@ -501,9 +501,10 @@ func TestRecordFirstBeyondALease(t *testing.T) {
 // Of two that ask at once one gets the stored answer, and the other none: the step is settled.
 func TestStepAskedTwice(t *testing.T) {
 	if !isFinal(t, newStore(t), func(ctx context.Context, a *client.Attempt) error {
-		done := make(chan error)
+		done := make(chan struct{})
 		go func() {
-			done <- asked(ctx, nil, func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
+			defer close(done)
+			_ = asked(ctx, nil, func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
 				_ = asked(ctx, nil, answering(declined, client.MetadataEnd, step.Mark(step.Completed, int(codes.FailedPrecondition), a.DownstreamKey("pay"))), client.StepKey(ctx, "pay"))
 				return context.Canceled
 			}, client.StepKey(ctx, "pay"))

@@ -31,7 +31,7 @@ func TestReplay(t *testing.T) {
 		r.ok(first, http.StatusCreated, "\x00\xff\n\x01", false)
 		r.ok(again, http.StatusCreated, "\x00\xff\n\x01", true)
 		equal(t, "first header", first.Result().Header, http.Header{
-			"Content-Type":         {"application/json"}, "Content-Encoding": {"br"}, "Location": {"/payments/1"}, "Etag": {`"1"`},
+			"Content-Type": {"application/json"}, "Content-Encoding": {"br"}, "Location": {"/payments/1"}, "Etag": {`"1"`},
 			"X-Receipt": {"a", "b"}, "X-Other": {"c"}, "Set-Cookie": {"s=1"}, "Authorization": {"secret"},
 		})
 		equal(t, "header of the repeat", again.Result().Header, http.Header{
