@@ -172,5 +172,5 @@ func absent(dir string, err error) error {
 	if notLink != nil {
 		return err
 	}
-	return fmt.Errorf("%s is a link to %s, and nothing is there", dir, target)
+	return fmt.Errorf("%s is a link to %s, and nothing is there (%w)", dir, target, err)
 }
