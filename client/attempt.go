@@ -38,7 +38,8 @@ type Attempt struct {
 	observed bool
 	steps    step.Notes
 
-	clear, onlySteps atomic.Bool // what was said of earlier attempts
+	clear     atomic.Bool              // NothingFound was said
+	onlySteps atomic.Pointer[[]string] // the keys that OnlySteps was said of
 }
 
 // NothingFound says that whoever acts, told to check (Unsettled), has looked, by its own reference, or because a guard in
@@ -46,16 +47,26 @@ type Attempt struct {
 // attempt is as final then as one of a first attempt. It may be called at any time until the function that acts returns.
 func (a *Attempt) NothingFound() { a.clear.Store(true) }
 
-// OnlySteps says that whoever acts does nothing but ask for steps that are guarded where they are taken, as a gateway
-// does. If it is told to check, a failure is then final as soon as of each step that it asks for is known what has become of it,
-// also if an earlier attempt asked: it was taken, or the guard there has stored how it failed. See [Attempt.StepInDoubt].
-func (a *Attempt) OnlySteps() { a.onlySteps.Store(true) }
+// OnlySteps says that no attempt of the intent does anything but ask for the steps of these names, each guarded where it is
+// taken, as a gateway does. If this one is told to check, a failure of it is then final once it has asked for all of them, and
+// of each is known what has become of it, also if an earlier attempt asked: it was taken, or the guard there has
+// stored how it failed. See [Attempt.StepInDoubt].
+func (a *Attempt) OnlySteps(names ...string) {
+	ids := make([]string, len(names))
+	for i, name := range names {
+		ids[i] = a.DownstreamKey(name)
+	}
+	a.onlySteps.Store(&ids)
+}
 
 // InDoubt reports whether an earlier attempt may have acted, as far as is known: Unsettled, unless NothingFound
 // or OnlySteps says otherwise.
 func (a *Attempt) InDoubt() bool {
-	known := a.clear.Load() || a.onlySteps.Load() && a.steps.Settled()
-	return a.Unsettled && !known
+	if !a.Unsettled || a.clear.Load() {
+		return false
+	}
+	only := a.onlySteps.Load()
+	return only == nil || !a.steps.Settled(*only)
 }
 
 // Deadline is until when the right to act is certain, by this process's own clock. While
@@ -100,8 +111,9 @@ func (a *Attempt) StepTime() time.Time {
 // still act. Any other, such as Unavailable or a 503, may be anybody's.
 func (a *Attempt) StepInDoubt() bool { return a.steps.InDoubt() }
 
-// StepAnswered says that what became of a step is known, whoever was asked for it under that key of
-// [Attempt.DownstreamKey]: because the code looked it up, for example. Other keys are ignored.
+// StepAnswered says that what became of a step is known, of whoever was asked for it under that key of
+// [Attempt.DownstreamKey] and has been heard or given up: because the code looked it up, for example. What is asked for later may
+// be in doubt again. Other keys are ignored.
 func (a *Attempt) StepAnswered(key string) { a.steps.Say(key, true) }
 
 // StepUnknown says that a step may have been taken and nobody knows, for those that are asked for otherwise than

@@ -146,7 +146,8 @@ func stepEnd(err error, trailer metadata.MD, key string) step.End {
 		return step.Answered
 	}
 	st := statusOf(err)
-	if madeByIdemd(st) || slices.Contains(trailer.Get(MetadataUnknown), "true") {
+	says := func(name string) bool { return slices.Contains(trailer.Get(name), "true") }
+	if madeByIdemd(st) || says(MetadataUnknown) || says(MetadataNotRecorded) {
 		return step.Unknown
 	}
 	for _, mark := range trailer.Get(MetadataEnd) {

@@ -90,22 +90,30 @@ func Do[T any](ctx context.Context, s store.Store, key store.Key, request any, f
 	case replay != nil:
 		value, err := decode[T](replay.Outcome)
 		if !errors.As(err, new(*store.Error)) { // a stored failure is final
-			end = step.Answered
+			end = ofFailure(err != nil, !x.unstored)
 		}
 		return Result[T]{Value: value, Replayed: true, Age: replay.Age, Recorded: true, RecordedFirst: isRecordedFirst(replay.Outcome)}, err
 	}
 	w := &work[T]{attempt: x.attempt, found: found, keys: o.keys, fn: fn}
 	recorded, err := w.carryOut(ctx, acting, x, first)
 	if err == nil {
-		end = w.end.ofStep(w.inDoubt)
-	}
-	if err == nil {
+		if end = w.end.ofStep(w.inDoubt); end == step.Answered {
+			end = ofFailure(w.err != nil, recorded)
+		}
 		err = unmarked(w.err)
 	}
 	if err != nil {
 		w.value = *new(T)
 	}
 	return Result[T]{Value: w.value, Recorded: recorded}, err
+}
+
+// ofFailure is what a step's end says: a failure holds for all that come only if it is stored.
+func ofFailure(failed, stored bool) step.End {
+	if failed && !stored {
+		return step.Unknown
+	}
+	return step.Answered
 }
 
 // work is what an attempt does, and what came of it.

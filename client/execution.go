@@ -25,8 +25,9 @@ type execution struct {
 	observed bool // whether nothing is enforced
 	detached bool // whether whoever acts goes on without the caller
 
-	attempt *Attempt
-	lease   *lease
+	attempt  *Attempt
+	lease    *lease
+	unstored bool // the outcome that answers the claim is known to this process alone
 }
 
 // claim asks for the right to act. Either it was granted, and the caller runs act, or the

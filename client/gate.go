@@ -59,9 +59,12 @@ type Passage struct {
 	// Guarded says that it acted under a lease. It is false for a repeat and for what acted
 	// without a guard: because it failed open, or because the gate observes.
 	Guarded bool
-	// Recorded says that how a guarded call ended is stored. If it is not, that goes on in the
-	// background.
+	// Recorded says that how a guarded call ended, or what a repeat is told, is stored. If it is not, that goes on in
+	// the background.
 	Recorded bool
+	// Completed says that what is recorded of a guarded call is its outcome. It is not if there is none; nor if it is a
+	// failure of a call of which a step is in doubt.
+	Completed bool
 }
 
 // Pass has act called, at most once, if the call may act: with a context that has its [Attempt],
@@ -88,10 +91,10 @@ func (g *Gate) Pass(ctx context.Context, e Entry, act func(ctx context.Context) 
 	case err != nil:
 		return Passage{}, refusalOf(x.request, err)
 	case replay != nil:
-		return Passage{Replay: replay}, nil
+		return Passage{Replay: replay, Recorded: !x.unstored}, nil
 	}
-	_, recorded, err := x.act(acting, acts)
-	return Passage{Guarded: true, Recorded: recorded}, err
+	end, recorded, err := x.act(acting, acts)
+	return Passage{Guarded: true, Recorded: recorded, Completed: end.outcome != nil}, err
 }
 
 // Tell reports an event of a call that came to no gate: [EventNoKey] or [EventRefused].

@@ -138,7 +138,7 @@ func (c *guarded) serve(ctx context.Context) (any, error) {
 		mark(ctx, MetadataUnknown)
 		return nil, storepb.ToStatus(refusalOf(x.request, err)).Err()
 	case replay != nil:
-		return c.replay(ctx, replay.Outcome, x.request.Key.ID)
+		return c.replay(ctx, replay.Outcome, x)
 	default:
 		return c.run(ctx, acting, x)
 	}

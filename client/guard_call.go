@@ -112,8 +112,11 @@ func (c *guarded) fingerprint() (store.Fingerprint, error) {
 }
 
 // replay gives a repeat what the first call got.
-func (c *guarded) replay(ctx context.Context, o *store.Outcome, id string) (any, error) {
+func (c *guarded) replay(ctx context.Context, o *store.Outcome, x *execution) (any, error) {
 	replayMetadata(ctx, o)
+	if x.unstored {
+		mark(ctx, MetadataNotRecorded)
+	}
 	failure, err := failureOf(o)
 	if err == nil && failure == nil {
 		var response proto.Message
@@ -124,7 +127,9 @@ func (c *guarded) replay(ctx context.Context, o *store.Outcome, id string) (any,
 	if err != nil {
 		failure = storepb.ToStatus(err).Err()
 	}
-	setTrailer(ctx, MetadataEnd, step.Mark(step.Completed, int(statusOf(failure).Code()), id))
+	if !x.unstored {
+		setTrailer(ctx, MetadataEnd, step.Mark(step.Completed, int(statusOf(failure).Code()), x.request.Key.ID))
+	}
 	return nil, failure
 }
 

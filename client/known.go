@@ -51,6 +51,7 @@ func (x *execution) beside() *execution {
 func (x *execution) known(err error) (answer store.ClaimAnswer, _ error) {
 	var made store.Fingerprint
 	if p := pendingWith(x.store, x.request.Key); p != nil {
+		x.unstored = true
 		made, answer.Completed = p.print, &store.Completed{Outcome: p.outcome, Age: time.Since(p.since)}
 	} else if other := x.beside(); other != nil {
 		made, answer.InProgress = other.request.Fingerprint, &store.InProgress{RetryAfter: time.Second}

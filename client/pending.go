@@ -114,7 +114,8 @@ func answeredBy(s store.Store) {
 func (x *execution) finish(ctx context.Context, answer store.ClaimAnswer, sent time.Time, p *pending) (store.ClaimAnswer, error) {
 	p.passedOn.Store(true)
 	acting := x.granted(ctx, answer.Granted, sent)
-	_, err := x.settle(acting, ending{outcome: p.outcome})
+	recorded, err := x.settle(acting, ending{outcome: p.outcome})
+	x.unstored = !recorded
 	return store.ClaimAnswer{
 		Completed:               &store.Completed{Outcome: p.outcome, Fence: answer.Granted.Fence, Age: time.Since(p.since)},
 		FingerprintIncomparable: answer.FingerprintIncomparable,

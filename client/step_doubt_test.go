@@ -72,6 +72,7 @@ func TestWhatAnAnswerSaysOfAStep(t *testing.T) {
 		{"a guard's answer to another key, passed on", status(codes.NotFound, "no"), ended(step.Completed, codes.NotFound, "another"), true, false},
 		{"guarded, and then a bound outside", status(codes.DeadlineExceeded, "no"), []string{client.MetadataGuarded, "true"}, false, false},
 		{"a guard that does not know", status(codes.FailedPrecondition, "no"), []string{client.MetadataGuarded, "true", client.MetadataUnknown, "true"}, false, false},
+		{"a guard that could not store it yet", status(codes.FailedPrecondition, "no"), []string{client.MetadataGuarded, "true", client.MetadataNotRecorded, "true"}, false, false},
 		{"one that observes and does not know", status(codes.FailedPrecondition, "no"), []string{client.MetadataUnknown, "true"}, false, false},
 		{"nobody vouches for it", status(codes.FailedPrecondition, "no"), nil, true, false},
 		{"not found", status(codes.NotFound, "no"), nil, true, false},
@@ -549,7 +550,7 @@ func TestOnlySteps(t *testing.T) {
 				return err
 			}
 			gateway := func(ctx context.Context, a *client.Attempt) error {
-				a.OnlySteps()
+				a.OnlySteps("pay")
 				return errors.Join(asked(ctx, r.conn, way, client.StepKey(ctx, "pay")), nil)
 			}
 			if isFinal(t, s, gateway) {
@@ -562,4 +563,56 @@ func TestOnlySteps(t *testing.T) {
 			r.ran(1)
 		})
 	}
+}
+
+// What the code has found out holds for what it had asked, not for what it asks later.
+func TestStepAnsweredThenAskedAgain(t *testing.T) {
+	if isFinal(t, newStore(t), func(ctx context.Context, a *client.Attempt) error {
+		_ = asked(ctx, nil, answering(status.Error(codes.ResourceExhausted, "too many calls")), client.StepKey(ctx, "charge"))
+		a.StepAnswered(a.DownstreamKey("charge")) // it does nothing then
+		if a.StepInDoubt() {
+			t.Error("in doubt, though the code knows")
+		}
+		_ = asked(ctx, nil, answering(status.Error(codes.Unavailable, "connection reset")), client.StepKey(ctx, "charge"))
+		return declined
+	}) {
+		t.Error("the reply to the second call is lost, and the intent is final")
+	}
+}
+
+// A gateway knows nothing of a step that an earlier attempt alone has asked for.
+func TestOnlyStepsThatWereAsked(t *testing.T) {
+	s, attempts := newStore(t), 0
+	gateway := func(ctx context.Context, a *client.Attempt) error {
+		a.OnlySteps("reserve", "charge")
+		_ = asked(ctx, nil, answering(nil), client.StepKey(ctx, "reserve"))
+		if attempts++; attempts == 1 {
+			_ = asked(ctx, nil, answering(status.Error(codes.Unavailable, "connection reset")), client.StepKey(ctx, "charge"))
+		}
+		return declined
+	}
+	if isFinal(t, s, gateway) || isFinal(t, s, gateway) {
+		t.Errorf("final after %d attempts, though nobody knows of the charge", attempts)
+	}
+}
+
+// A failure of a Do that could not be stored yet is none for whoever comes later.
+func TestStepThatIsNotRecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		steps := newStore(t)
+		for _, operation := range []string{"complete", "renew"} {
+			steps.fail(operation, store.Refuse(store.ErrUnavailable, "away"))
+		}
+		if isFinal(t, newStore(t), func(ctx context.Context, a *client.Attempt) error {
+			key := store.Key{Namespace: "default", Scope: "charge", ID: a.DownstreamKey("charge")}
+			_, err := client.Do(ctx, steps, key, nil, func(context.Context, *client.Attempt) (string, error) { return "", declined })
+			return err
+		}) {
+			t.Error("the intent is final, and the step is not stored")
+		}
+		steps.fail("complete", nil)
+		if err := client.Drain(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
 }

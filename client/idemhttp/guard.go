@@ -107,6 +107,12 @@ func (h *handler) pass(w http.ResponseWriter, r *http.Request, claim store.Claim
 	before := w.Header().Clone()
 	var held *response // nil if the handler did not run under a grant
 	entry := client.Entry{Claim: claim, FailOpen: h.policy.FailOpen, Detach: true}
+	end, isStep := step.Unknown, false
+	if s, ok := step.Of(r.Context(), claim.Key.ID); ok { // of a handler that serves it in the process
+		isStep = true
+		ended := s.Ask("in the process: " + claim.Key.Scope)
+		defer func() { ended(end) }()
+	}
 	passage, err := h.guard.gate.Pass(r.Context(), entry, func(ctx context.Context) client.Ending {
 		r := r.WithContext(ctx)
 		attempt, granted := client.AttemptFrom(ctx)
@@ -122,9 +128,28 @@ func (h *handler) pass(w http.ResponseWriter, r *http.Request, claim store.Claim
 		replace(w.Header(), before)
 		writeProblem(w, h.guard.options.docs, err)
 	case passage.Replay != nil:
-		h.replay(w, passage.Replay.Outcome, claim.Key.ID)
+		h.replay(w, passage, claim.Key.ID)
 	case held != nil:
 		held.release(passage, claim.Key.ID)
+	}
+	if err == nil && isStep {
+		end = ofStep(passage, held)
+	}
+}
+
+// ofStep is what a request that was served in the process of the handler that made it says of that one's step.
+func ofStep(p client.Passage, held *response) step.End {
+	switch {
+	case p.Replay != nil && p.Recorded && !p.Replay.Outcome.BodyOmitted:
+		return step.Answered
+	case held == nil || !p.Recorded:
+		return step.Unknown
+	case held.did == step.Completed:
+		return step.Answered
+	case held.did == step.Released:
+		return step.Failed
+	default:
+		return step.Unknown
 	}
 }
 
@@ -201,8 +226,8 @@ func NothingFound(r *http.Request) {
 
 // OnlySteps says of the request's attempt what [client.Attempt.OnlySteps] does. It does nothing in a request without
 // an attempt.
-func OnlySteps(r *http.Request) {
+func OnlySteps(r *http.Request, names ...string) {
 	if a, ok := client.AttemptFrom(r.Context()); ok {
-		a.OnlySteps()
+		a.OnlySteps(names...)
 	}
 }

@@ -108,10 +108,13 @@ func statusBytes(status int) []byte {
 }
 
 // replay gives a repeat what the first request got.
-func (h *handler) replay(w http.ResponseWriter, o *store.Outcome, key string) {
+func (h *handler) replay(w http.ResponseWriter, p client.Passage, key string) {
+	o := p.Replay.Outcome
 	w.Header().Set(HeaderReplayed, "true")
 	status, known := storedStatus(o)
-	if status >= 400 {
+	if !p.Recorded {
+		w.Header().Set(HeaderNotRecorded, "true")
+	} else if status >= 400 {
 		w.Header().Set(HeaderEnd, step.Mark(step.Completed, status, key))
 	}
 	switch {

@@ -164,6 +164,9 @@ func (r *response) release(p client.Passage, key string) {
 	if p.Guarded && !p.Recorded {
 		r.header.Set(HeaderNotRecorded, "true")
 	}
+	if r.did == step.Completed && p.Guarded && !p.Completed { // a step was asked for when the handler had returned
+		r.did = ""
+	}
 	did := r.did
 	if !p.Recorded { // nor is it where nothing is enforced
 		did = ""

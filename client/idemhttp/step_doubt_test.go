@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -120,6 +121,7 @@ func TestWhatAnAnswerSaysOfAStep(t *testing.T) {
 		{"what was made of a guard's answer", madeOf, false},
 		{"a guard's answer to another key, passed on", ended(step.Completed, 500, "another"), false},
 		{"a guard that does not know", answers{status: 402, fields: []string{idemhttp.HeaderUnknown, "true"}}, false},
+		{"a guard that could not store it yet", answers{status: 402, fields: []string{idemhttp.HeaderNotRecorded, "true"}}, false},
 		{"a redirect", answers{status: 303, fields: []string{"Location", "/login"}}, false},
 		{"refused", answers{status: 410, fields: []string{idemhttp.HeaderRefused, "KEY_EXPIRED"}}, false},
 		{"nobody vouches for it", answers{status: 402}, true},
@@ -312,7 +314,7 @@ func TestOnlySteps(t *testing.T) {
 				return response, nil
 			}}
 			set := func(req *http.Request, a *client.Attempt) error {
-				a.OnlySteps()
+				a.OnlySteps("charge")
 				return byStepKey(req, a)
 			}
 			s := shop{t, r.store, via, set, http.StatusPaymentRequired}
@@ -373,4 +375,66 @@ func TestStepInAContextMadeOfTheAttempts(t *testing.T) {
 			t.Error("the 402 is final")
 		}
 	})
+}
+
+// A body that breaks is no answer; one that the handler does not read is not missed.
+func TestStepWhoseBodyBreaks(t *testing.T) {
+	for read, final := range map[bool]bool{true: false, false: true} {
+		guarded(t, idemhttp.Policy{}, func(r *rig) {
+			caller := &http.Client{Transport: &idemhttp.Transport{Base: &bodies{io.MultiReader(strings.NewReader("{"), iotest.ErrReader(io.ErrUnexpectedEOF))}}}
+			r.does(func(w http.ResponseWriter, req *http.Request) {
+				charge := newPost(t, req.Context(), nil)
+				if err := idemhttp.SetStepKey(charge, "charge"); err != nil {
+					t.Error(err)
+				}
+				response, err := caller.Do(charge)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer response.Body.Close()
+				if a, _ := client.AttemptFrom(req.Context()); !a.StepInDoubt() {
+					t.Error("answered before the body has come")
+				}
+				if read {
+					_, _ = io.ReadAll(response.Body)
+				} else {
+					_ = response.Body.Close()
+				}
+				w.WriteHeader(http.StatusPaymentRequired)
+			})
+			r.ok(r.once(), http.StatusPaymentRequired, "", false)
+			r.ok(r.once(), http.StatusPaymentRequired, "", final)
+		})
+	}
+}
+
+// bodies is a server that answers 200 with a body.
+type bodies struct{ io.Reader }
+
+func (b *bodies) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: io.NopCloser(b.Reader), Request: r}, nil
+}
+
+// A step that is served in the process is one like any other.
+func TestStepInTheProcess(t *testing.T) {
+	for status, final := range map[int]bool{http.StatusBadGateway: false, http.StatusUnprocessableEntity: true, http.StatusOK: true} {
+		guarded(t, idemhttp.Policy{}, func(r *rig) {
+			r.does(func(w http.ResponseWriter, req *http.Request) {
+				a, _ := client.AttemptFrom(req.Context())
+				if a.Key.Scope != "POST /orders/{id}/pay" {
+					w.WriteHeader(status)
+					return
+				}
+				charge := request(http.MethodPost, "/refunds", "x").WithContext(req.Context())
+				if err := idemhttp.SetStepKey(charge, "charge"); err != nil {
+					t.Error(err)
+				}
+				r.mux.ServeHTTP(httptest.NewRecorder(), charge)
+				w.WriteHeader(http.StatusPaymentRequired)
+			})
+			r.ok(r.once(), http.StatusPaymentRequired, "", false)
+			r.ok(r.once(), http.StatusPaymentRequired, "", final)
+		})
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/idemd/idemd/client"
@@ -148,20 +149,57 @@ func (s *sending) try() (again bool, err error) {
 	return true, &store.Error{Sentinel: store.ErrUnavailable, RetryAfter: hint, Cause: errAgain}
 }
 
-// send sends the request once, and notes what that says of the step that it is.
+// send sends the request once, and notes what that says of the step that it is. A success is one when its body has come,
+// or is closed.
 func (s *sending) send() (*http.Response, error) {
+	if !s.isStep {
+		return s.base.RoundTrip(s.request)
+	}
+	of := first(s.request)
+	ended := s.step.Ask(of.Method + " " + of.URL.Host + of.URL.Path)
 	end := step.Unknown
-	if s.isStep {
-		of := first(s.request)
-		ended := s.step.Ask(of.Method + " " + of.URL.Host + of.URL.Path)
-		defer func() { ended(end) }()
-	}
+	defer func() {
+		if ended != nil {
+			ended(end)
+		}
+	}()
 	response, err := s.base.RoundTrip(s.request)
-	if err == nil {
-		end = stepEnd(response, s.step.Key())
+	if err != nil {
+		return response, err
 	}
-	return response, err
+	if end = stepEnd(response, s.step.Key()); end == step.Answered && response.Body != nil && response.Body != http.NoBody {
+		response.Body = &awaited{ReadCloser: response.Body, end: end, ended: ended}
+		ended = nil
+	}
+	return response, nil
 }
+
+// awaited is the body of a step's response, which says how the step ended when it has.
+type awaited struct {
+	io.ReadCloser
+	end   step.End // if it comes whole
+	ended func(step.End)
+	once  sync.Once
+}
+
+func (b *awaited) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	switch {
+	case err == io.EOF: //nolint:errorlint // a reader returns it as it is
+		b.tell(b.end)
+	case err != nil:
+		b.tell(step.Unknown)
+	}
+	return n, err
+}
+
+func (b *awaited) Close() error {
+	err := b.ReadCloser.Close()
+	b.tell(b.end)
+	return err
+}
+
+func (b *awaited) tell(end step.End) { b.once.Do(func() { b.ended(end) }) }
 
 // first is the request that this one was redirected from, by whatever way; itself if it was not.
 func first(r *http.Request) *http.Request {
@@ -174,7 +212,8 @@ func first(r *http.Request) *http.Request {
 // stepEnd is what a response says of a step. A redirect says nothing yet; a 5xx, or a 429, may be that of whoever stands
 // between.
 func stepEnd(r *http.Response, key string) step.End {
-	if r.Header.Get(HeaderRefused) != "" || r.Header.Get(HeaderUnknown) == "true" {
+	failed := r.StatusCode >= 400
+	if r.Header.Get(HeaderRefused) != "" || r.Header.Get(HeaderUnknown) == "true" || failed && r.Header.Get(HeaderNotRecorded) == "true" {
 		return step.Unknown
 	}
 	for _, mark := range r.Header.Values(HeaderEnd) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -42,6 +43,7 @@ type state struct {
 	waiting int  // how many have asked and were not answered
 	doubt   bool // one was not answered, or in a way that says nothing
 	settled bool // what has become of it is known, whatever is asked or not answered beside
+	said    bool // the code has found out by itself what had become of it when it said so
 }
 
 func (s *state) inDoubt() bool { return !s.settled && (s.doubt || s.waiting > 0) }
@@ -90,17 +92,19 @@ func (n *Notes) InDoubt() bool {
 	return false
 }
 
-// Settled reports whether steps were asked for, and of each is known what has become of it, also if an earlier
-// attempt had asked.
-func (n *Notes) Settled() bool {
+// Settled reports whether each of the keys was asked for, and whether of each and of all others is known what has become
+// of it, also if an earlier attempt had asked.
+func (n *Notes) Settled(keys []string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, s := range n.asks {
-		if !s.settled {
+	asked := map[string]bool{}
+	for a, s := range n.asks {
+		if !s.settled && (!s.said || s.inDoubt()) {
 			return false
 		}
+		asked[a.key] = true
 	}
-	return len(n.asks) > 0
+	return !slices.ContainsFunc(keys, func(key string) bool { return !asked[key] })
 }
 
 // Doubt notes that something that the attempt has carried out under another key is in doubt.
@@ -133,10 +137,10 @@ func (n *Notes) upTo(key string) (within []*Notes) {
 func (n *Notes) say(key string, known bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.state(ask{key: key}).doubt = !known
+	n.state(ask{key: key})
 	for a, s := range n.asks {
 		if a.key == key {
-			s.settled = known
+			s.said, s.doubt, s.settled = known, !known, s.settled && known
 		}
 	}
 }
@@ -201,7 +205,8 @@ func (s Step) Ask(of string) (ended func(End)) {
 func (n *Notes) begin(a ask) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.state(a).waiting++
+	s := n.state(a)
+	s.waiting, s.said = s.waiting+1, false
 }
 
 func (n *Notes) end(a ask, end End) {
