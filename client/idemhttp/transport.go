@@ -185,7 +185,7 @@ type awaited struct {
 func (b *awaited) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	switch {
-	case err == io.EOF: //nolint:errorlint // a reader returns it as it is
+	case err == io.EOF:
 		b.tell(b.end)
 	case err != nil:
 		b.tell(step.Unknown)
