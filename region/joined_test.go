@@ -146,6 +146,9 @@ func TestPlacementsThatDoNotFollowOneAnotherAreDisputed(t *testing.T) {
 			if notice := s.region.Notice(); !strings.Contains(notice, "is disputed") {
 				t.Errorf("%s: the notice is %q", s.name, notice)
 			}
+			if notice := s.region.NoticeForAll(); notice == "" || strings.Contains(notice, `namespace "`) {
+				t.Errorf("%s: the notice for all is %q", s.name, notice)
+			}
 			if log := s.log.String(); !strings.Contains(log, "level=ERROR") || !strings.Contains(log, "is disputed") {
 				t.Errorf("%s does not say it aloud: %s", s.name, log)
 			}

@@ -22,6 +22,11 @@ func (r *Region) Notice() string {
 // be done about.
 func (r *Region) NoticeForAll() string {
 	parts := r.ownNotice()
+	for _, k := range r.atlas.Load().list {
+		for i := range parts {
+			parts[i] = strings.ReplaceAll(parts[i], fmt.Sprintf("namespace %q", k.ns.Name), "a namespace")
+		}
+	}
 	for _, of := range []struct {
 		what string
 		n    int

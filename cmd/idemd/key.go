@@ -67,11 +67,8 @@ type keySlotCmd struct {
 
 // Run is called by kong.
 func (c *keySlotCmd) Run(s *session) error {
-	switch {
-	case c.Job == "":
+	if c.Job == "" {
 		return usageError("<job> is empty: give the name of the job")
-	case c.Time.IsZero():
-		return usageError("<time> is the zero time: give that for which the run was scheduled")
 	}
 	slot := store.Key{Namespace: store.DefaultNamespace, ID: key.Slot(c.Job, c.Time.Time)}
 	if err := slot.Validate(); err != nil { // the job is in it as it is

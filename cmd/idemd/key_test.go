@@ -93,7 +93,7 @@ func TestKeyRefusals(t *testing.T) {
 		"key attempt a 0x2":                     {`"0x2"`, "decimal digits"},
 		"key attempt a 99999999999999999999":    {"decimal digits"},
 		"key slot nightly now":                  {`"now"`, "RFC 3339"},
-		"key slot nightly 0001-01-01T00:00:00Z": {"zero time"},
+		"key slot nightly 0001-01-01T00:00:00Z": {"a time that they do not know"},
 		"key slot " + strings.Repeat("j", 240) + " 2026-10-28T02:00:00Z": {"255"},
 	} {
 		run(t, strings.Fields(line)...).fails(t, exitUsage, want...)

@@ -41,7 +41,7 @@ func (c *recordExportCmd) Run(s *session) error {
 	if flushed := out.Flush(); flushed != nil {
 		return unwritten(flushed)
 	}
-	fmt.Fprintf(s.stderr, "exported %d, not exported %d\n", x.exported, x.left)
+	fmt.Fprintf(s.stderr, "exported %d, released and left out %d, not exported %d\n", x.exported, x.released, x.left)
 	switch {
 	case err != nil:
 		return err
@@ -60,8 +60,8 @@ type export struct {
 	admin idemdv1.AdminServiceClient
 	lines *json.Encoder
 
-	exported, left int
-	missing        string
+	exported, released, left int
+	missing                  string
 }
 
 // pages exports page by page: each call has the time of --timeout, and all of them any.
@@ -98,6 +98,11 @@ func (x *export) record(key *idemdv1.Key) error {
 		return err
 	case err != nil:
 		x.leave(key, err.Error())
+		return nil
+	}
+	if found.GetRecord().GetState() == idemdv1.State_STATE_RELEASED {
+		// Nothing came of it here. At a store that has forgotten what came of it elsewhere, that would free the key.
+		x.released++
 		return nil
 	}
 	line, why := exportLine(found.GetRecord())
@@ -137,12 +142,7 @@ func asked[R any](x *export, call func(context.Context) (R, error)) (R, error) {
 func exportLine(rec *idemdv1.Record) (line importLine, why string) {
 	key := rec.GetKey()
 	line = importLine{Scope: key.GetScope(), ID: key.GetId(), Entity: key.GetEntity()}
-	switch rec.GetState() {
-	case idemdv1.State_STATE_RELEASED:
-		line.Nothing = true
-		return line, ""
-	case idemdv1.State_STATE_COMPLETED:
-	default:
+	if rec.GetState() != idemdv1.State_STATE_COMPLETED {
 		return line, stateText(rec.GetState(), rec.GetLapsed())
 	}
 	if print := storepb.FingerprintFromProto(rec.GetFingerprint()); print != store.UnknownFingerprint {

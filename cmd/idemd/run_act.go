@@ -183,14 +183,16 @@ func leaseOf(a *client.Attempt) time.Duration {
 
 // meaning says what the end of the command means for the key. A code with which it has exited by itself is
 // its answer, and is recorded. While it is in doubt whether an earlier run acted, no failure is: an "already
-// done" may be about that one.
+// done" may be about that one. Nor is one that follows a signal by which it was asked to end: it may be halfway.
 func (r *guardedRun) meaning(a *client.Attempt) (ran, error) {
 	switch code := r.ending.Code; {
 	case r.ending.Stopped:
 		return ran{}, errEnded
+	case r.ending.Signalled:
+		return ran{}, errEnded
 	case r.noEffect[code]:
 		return ran{}, client.NoEffect(errEnded)
-	case r.ending.Signalled, r.unknown[code], code != 0 && a.Unsettled:
+	case r.unknown[code], code != 0 && (a.Unsettled || r.ending.Told):
 		return ran{}, errEnded
 	default:
 		return ran{ExitCode: code, Stdout: r.ending.Stdout, Stderr: r.ending.Stderr}, nil
@@ -268,7 +270,7 @@ func (r *guardedRun) ended(ctx context.Context, err error) error {
 	}
 	if failed := r.recordedAtLast(ctx); failed != nil {
 		fmt.Fprintf(r.s.stderr, "idemd: the command ended with exit code %d, which is not recorded (%s): the next run of this key is told to check\n", code, oneLine(failed.Error()))
-	} else if err != nil && !r.noEffect[code] {
+	} else if err != nil && (r.ending.Signalled || !r.noEffect[code]) {
 		next := "the next run of this key is told so, unless the namespace holds it"
 		if r.OnLapse == "hold" {
 			next = "no run of this key begins before a person has settled it"

@@ -435,6 +435,22 @@ func testRunSignals(t *testing.T, s *served) {
 	_ = g.cmd.Process.Signal(syscall.SIGQUIT)
 	g.wait().is(t, 128+3, "", "idemd: the command ended with exit code 131: what it did is unknown")
 	guard(t, dir, s.addr, "--key=quit", `echo $IDEMD_RUN_UNSETTLED`).wait().is(t, 0, "1\n", "an earlier run")
+
+	// One that it catches, and ends halfway, is no answer; one that it ends well after is.
+	for code, told := range map[int]string{143: "1\n", 0: ""} {
+		key := fmt.Sprintf("--key=told-%d", code)
+		g = guard(t, dir, s.addr, key, fmt.Sprintf(`trap "exit %d" TERM; echo up >up; while :; do sleep 0.05; done`, code))
+		readFifo(t, up)
+		_ = g.cmd.Process.Signal(syscall.SIGTERM)
+		if r := g.wait(); r.code != code {
+			t.Errorf("told to end it ends with %+v, want %d", r, code)
+		}
+		if r := guard(t, dir, s.addr, key, `echo $IDEMD_RUN_UNSETTLED`).wait(); r.code != 0 || r.stdout != told {
+			t.Errorf("the run after one that was told to end and ended with %d: %+v", code, r)
+		}
+	}
+	g = guard(t, dir, s.addr, "--key=killed-listed --no-effect-codes=137", `kill -9 $$`)
+	g.wait().is(t, 128+9, "", "exit code 137: what it did is unknown")
 }
 
 // testRunLeaseLost has an operator end the run: the command is asked to end, then killed.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -18,8 +19,8 @@ type group struct {
 }
 
 // watch passes signals on, and ends the group when it may not act any more, until the command
-// has ended.
-func (g *group) watch(ctx context.Context, signals <-chan os.Signal, gone, ended <-chan struct{}) (stopped bool) {
+// has ended. Told says that a signal which asks to end was passed on.
+func (g *group) watch(ctx context.Context, signals <-chan os.Signal, gone, ended <-chan struct{}) (stopped, told bool) {
 	over := ctx.Done()
 	ask := time.NewTimer(g.beforeAsking())
 	defer ask.Stop()
@@ -27,9 +28,10 @@ func (g *group) watch(ctx context.Context, signals <-chan os.Signal, gone, ended
 	for {
 		select {
 		case <-ended:
-			return stopped
+			return stopped, told
 		case sig := <-signals:
 			if sig, ok := sig.(syscall.Signal); ok {
+				told = told || slices.Contains(enders, sig)
 				g.send(sig)
 			}
 			continue
@@ -59,6 +61,9 @@ func (g *group) watch(ctx context.Context, signals <-chan os.Signal, gone, ended
 		}
 	}
 }
+
+// enders are the signals that ask a command to end.
+var enders = []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT}
 
 // beforeAsking is how long it is until the command is asked to end, so that it has ended when
 // another run may begin.

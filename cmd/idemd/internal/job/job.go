@@ -38,6 +38,7 @@ type Ending struct {
 	Code      int  // its exit code, or 128 and the number of the signal that ended it
 	Signalled bool // a signal ended it; a command may also exit with such a code by itself
 	Stopped   bool // it was asked to end, because the right to act had, or was about to
+	Told      bool // a signal that asks to end was passed on to it
 	Stdout    Output
 	Stderr    Output
 	// Passed is closed when Stdout and Stderr of the job have taken all that they take.
@@ -89,20 +90,19 @@ func (j *Job) run(ctx context.Context, signals <-chan os.Signal, w *watcher, kil
 		return Ending{}, err
 	}
 	g := group{Job: j, pid: cmd.Process.Pid, note: out.stderr.note, kill: kill}
-	ended, stopped := make(chan struct{}), false
+	ended, ending := make(chan struct{}), Ending{}
 	var watching sync.WaitGroup
-	watching.Go(func() { stopped = g.watch(ctx, signals, w.gone, ended) })
+	watching.Go(func() { ending.Stopped, ending.Told = g.watch(ctx, signals, w.gone, ended) })
 	awaitEnd(cmd)
 	close(ended)
 	watching.Wait()
-	if stopped {
+	if ending.Stopped {
 		_ = kill(-g.pid, syscall.SIGKILL) // what outlived the command
 	}
 	w.stop()
 	_ = cmd.Wait() // its state tells all
-	ending := Ending{Stopped: stopped}
 	ending.Code, ending.Signalled = exitCode(cmd.ProcessState)
-	if stopped {
+	if ending.Stopped {
 		g.awaitGone(ctx)
 	}
 	out.end(&ending)
