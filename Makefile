@@ -11,7 +11,7 @@ FUZZTIME ?= 6s
 # Tests that wait more than they work. Begun first, they leave the processor to the others.
 SLOW_FIRST := ./store/sqlstore ./region/regiontest ./store/sqlstore/sqltest
 
-# Packages at once under the race detector, where each has one processor.
+# Packages at once: many wait, and under the race detector each has one processor.
 AT_ONCE := -p $(shell expr $$(nproc) + 1)
 
 # Left out by 'make race': tests of processes, which are built without the race detector, of what
