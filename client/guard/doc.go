@@ -73,7 +73,7 @@
 //
 // What is kept is kept until you delete it. [Inbox.Forget] deletes what is older than any repeat can be.
 // The others have no such age: a row of Once, Sequence or Fence stands for an entity that lives, and
-// without it an old event is new again. Delete it in the transaction that deletes the entity,
+// without it an old event is new again. Their Forget deletes it, in the transaction that deletes the entity,
 // and no sooner than the last event or attempt for it can have come.
 //
 // # Map

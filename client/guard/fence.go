@@ -34,9 +34,9 @@ func (f Fence) numbers() numbers {
 // DDL returns the statements that make the table, for your migrations; they can be repeated.
 // The error is [ErrInvalid], for a bad name.
 //
-// There is no Forget: without its row every old fence passes again, and how long a process may be paused nobody
-// knows. The table has one row for each resource. A row goes with its resource; if each intent is a resource, so
-// that the table grows, delete what is much older than any process lives: DELETE … WHERE recorded_at < ….
+// Nothing is forgotten by itself: without its row every old fence passes again, and how long a process may be paused
+// nobody knows. The table has one row for each resource. A row goes with its resource, see Forget; if each intent is a
+// resource, so that the table grows, delete what is much older than any process lives: DELETE … WHERE recorded_at < ….
 func (f Fence) DDL(d Dialect) ([]string, error) { return f.numbers().ddl(d) }
 
 // Check is asked before the effect, in its transaction, with the attempt's fence (client.Attempt.Fence). It
@@ -55,4 +55,10 @@ func (f Fence) Check(ctx context.Context, tx Tx, resource string, fence int64) e
 		return &StaleFence{Fence: fence, Highest: highest}
 	}
 	return err
+}
+
+// Forget deletes the resource's row, in the transaction that deletes the resource itself, and reports whether there was one. A
+// process that was paused since may pass after that.
+func (f Fence) Forget(ctx context.Context, tx Tx, resource string) (bool, error) {
+	return f.numbers().forget(ctx, tx, "resource", resource)
 }

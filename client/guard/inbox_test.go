@@ -22,6 +22,7 @@ func TestAnswers(t *testing.T) {
 			"InboxWithoutOutcome":  testInboxWithoutOutcome,
 			"InboxLookup":          testInboxLookup,
 			"Forget":               testForget,
+			"ForgetEntity":         testForgetEntity,
 			"Tables":               testTables,
 			"ForgetOldestFirst":    testForgetOldestFirst,
 			"OutcomeNotRecorded":   testOutcomeNotRecorded,
@@ -233,6 +234,53 @@ func testForget(t *testing.T, d *database) {
 }
 
 // A batch is of the oldest, so that what is left is never older than what went.
+// What stands for an entity goes with it, by its name, and only that.
+func testForgetEntity(t *testing.T, d *database) {
+	for name, forget := range map[string]func(tx guard.Tx, entity string) (bool, error){
+		"once":     func(tx guard.Tx, e string) (bool, error) { return guard.Once{Name: "n"}.Forget(t.Context(), tx, e) },
+		"sequence": func(tx guard.Tx, e string) (bool, error) { return guard.Sequence{Name: "n"}.Forget(t.Context(), tx, e) },
+		"fence":    func(tx guard.Tx, e string) (bool, error) { return guard.Fence{Name: "n"}.Forget(t.Context(), tx, e) },
+	} {
+		// first reports whether what is asked for is new to the guard of the name n.
+		first := func(tx guard.Tx, n, e string) (is bool, err error) {
+			switch name {
+			case "once":
+				_, err = guard.Once{Name: n}.Do(t.Context(), tx, e, "k", func() ([]byte, error) { is = true; return nil, nil })
+			case "sequence":
+				var order guard.Order
+				order, _, err = guard.Sequence{Name: n}.Advance(t.Context(), tx, e, 1)
+				is = order == guard.Newer
+			case "fence":
+				is = !errors.Is(guard.Fence{Name: n}.Check(t.Context(), tx, e, 1), guard.ErrStaleFence)
+				if is {
+					err = guard.Fence{Name: n}.Check(t.Context(), tx, e, 2)
+				}
+			}
+			return is, err
+		}
+		d.do(t, func(tx guard.Tx) error {
+			for _, at := range [][2]string{{"n", "a"}, {"n", "b"}, {"other", "a"}} {
+				if is, err := first(tx, at[0], at[1]); err != nil || !is {
+					t.Errorf("%s: %v is not new: %v", name, at, err)
+				}
+			}
+			for _, want := range []bool{true, false} {
+				if was, err := forget(tx, "a"); err != nil || was != want {
+					t.Errorf("%s: forgotten %v, %v; want %v", name, was, err, want)
+				}
+			}
+			_, err := forget(tx, "")
+			wantIs(t, name+": no entity", err, guard.ErrInvalid)
+			for at, want := range map[[2]string]bool{{"n", "a"}: true, {"n", "b"}: false, {"other", "a"}: false} {
+				if is, err := first(tx, at[0], at[1]); err != nil || is != want {
+					t.Errorf("%s: %v is new %v, %v; want %v", name, at, is, err, want)
+				}
+			}
+			return nil
+		})
+	}
+}
+
 func testForgetOldestFirst(t *testing.T, d *database) {
 	d.do(t, func(tx guard.Tx) error {
 		for _, key := range []string{"a", "b", "c"} {

@@ -18,8 +18,7 @@ func (o Once) entries() entries {
 
 // DDL returns the statements that make the table, for your migrations; see [Inbox.DDL].
 //
-// There is no Forget: a row that is gone lets it be done again. It goes with its entity:
-// DELETE … WHERE name = 'capture' AND entity = 'order-1001'.
+// Nothing is forgotten by its age, as a row that is gone lets it be done again: it goes with its entity, see Forget.
 func (o Once) DDL(d Dialect) ([]string, error) {
 	create, err := o.entries().ddl(d, "entity", "key TEXT NOT NULL,\n  outcome "+d.bytes())
 	return []string{create}, err
@@ -54,4 +53,10 @@ func (o Once) Do(ctx context.Context, tx Tx, entity, key string, effect func() (
 		return Entry{}, ErrChanged // deleted just now
 	}
 	return row.repeat(row.with)
+}
+
+// Forget deletes the entity's row, in the transaction that deletes the entity itself, and reports whether there was one: what was
+// done once can be done again after that.
+func (o Once) Forget(ctx context.Context, tx Tx, entity string) (bool, error) {
+	return o.entries().forget(ctx, tx, "entity", entity)
 }

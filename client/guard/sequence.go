@@ -31,9 +31,8 @@ func (s Sequence) numbers() numbers {
 // DDL returns the statements that make the table, for your migrations; they can be repeated.
 // The error is [ErrInvalid], for a bad name.
 //
-// There is no Forget: without its row an entity's oldest event is new. The table has one row for each entity,
-// and does not grow with events. A row goes when its entity does and no event of it can come any more:
-// DELETE … WHERE name = 'balance' AND entity = 'account-7'.
+// Nothing is forgotten by its age, as without its row an entity's oldest event is new. The table has one row for each
+// entity, and does not grow with events. A row goes with its entity, see Forget.
 func (s Sequence) DDL(d Dialect) ([]string, error) { return s.numbers().ddl(d) }
 
 // Advance is asked before an event is applied, in the same transaction, and remembers its number if it
@@ -51,4 +50,10 @@ func (s Sequence) Advance(ctx context.Context, tx Tx, entity string, number int6
 		return Newer, number, nil
 	}
 	return Order(cmp.Compare(number, last)), last, nil
+}
+
+// Forget deletes the entity's row, in the transaction that deletes the entity itself, and reports whether there was one. No event
+// of it may come after that: the first to come would be applied, whatever its number.
+func (s Sequence) Forget(ctx context.Context, tx Tx, entity string) (bool, error) {
+	return s.numbers().forget(ctx, tx, "entity", entity)
 }

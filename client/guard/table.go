@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -86,4 +87,17 @@ func (t table) ddl(d Dialect, what, columns string, indexes ...string) (string, 
   %s,
   %s
 )`, quoted, what, columns, d.recordedAt(), strings.Join(indexes, ",\n  ")), nil
+}
+
+// forget deletes the row of an id, which stands in a column, and reports whether there was one.
+func (t table) forget(ctx context.Context, tx Tx, column, id string) (bool, error) {
+	if err := checkText(column, id); err != nil {
+		return false, err
+	}
+	name, err := t.quoted()
+	if err != nil {
+		return false, err
+	}
+	n, err := tx.Exec(ctx, tx.Dialect().statement("DELETE FROM %s WHERE name = $1 AND "+column+" = $2", name), t.name, id)
+	return n > 0, err
 }
