@@ -103,8 +103,8 @@ func (c *caller) call(ctx context.Context, name string, req, reply any, cc *grpc
 		ctx = keyed(ctx, m, req)
 	}
 	t := &calling{caller: c, name: name, req: req, reply: reply, cc: cc, invoker: invoker, opts: opts}
-	t.step, t.isStep = stepOf(ctx, m, req, given)
-	if t.isStep {
+	t.step = stepOf(ctx, m, req, given)
+	if t.step.IsOne() {
 		ctx = metadata.NewOutgoingContext(ctx, withIntentTime(ctx, outgoing(ctx), t.step.Made()))
 	}
 	if !m.guarded {
@@ -123,16 +123,23 @@ type calling struct {
 	invoker    grpc.UnaryInvoker
 	opts       []grpc.CallOption
 	step       step.Step
-	isStep     bool
 }
 
-// stepOf returns the step that a call is of an attempt; false if it is none.
-func stepOf(ctx context.Context, m *method, req any, given *keyOption) (step.Step, bool) {
+// target is where the call goes; empty in a test without a connection.
+func (t *calling) target() string {
+	if t.cc == nil {
+		return ""
+	}
+	return t.cc.Target()
+}
+
+// stepOf returns the step that a call is of an attempt, if it is one.
+func stepOf(ctx context.Context, m *method, req any, given *keyOption) step.Step {
 	if given != nil && given.of != nil {
-		return given.of.steps.Of(ctx, given.id), true
+		return given.of.steps.Of(ctx, given.id)
 	}
 	if _, ok := AttemptFrom(ctx); !ok {
-		return step.Step{}, false // mostly; the rest need not be looked at
+		return step.Step{} // mostly; the rest need not be looked at
 	}
 	if ids := slices.Compact(outgoing(ctx).Get(MetadataKey)); len(ids) > 0 {
 		return step.Of(ctx, ids[0]) // if there are several that differ it is refused
@@ -179,10 +186,7 @@ func (t *calling) try(ctx context.Context) (again bool, err error) {
 		defer cancel()
 	}
 	header, trailer, err := t.send(ctx)
-	of := served{method: t.name}
-	if t.cc != nil {
-		of.target = t.cc.Target()
-	}
+	of := served{target: t.target(), method: t.name}
 	answered := err == nil || len(header) > 0 || len(trailer) > 0
 	enforced := c.isEnforced(of, answered, trailer)
 	return err != nil && enforced && c.worthCallingAgain(err), err
@@ -191,12 +195,8 @@ func (t *calling) try(ctx context.Context) (again bool, err error) {
 // send sends the call once, and notes what that says of the step that it is.
 func (t *calling) send(ctx context.Context) (header, trailer metadata.MD, err error) {
 	end := step.Unknown
-	if t.isStep {
-		of := t.name
-		if t.cc != nil {
-			of = t.cc.Target() + of
-		}
-		ended := t.step.Ask(of)
+	if t.step.IsOne() {
+		ended := t.step.Ask(t.target() + t.name)
 		defer func() { ended(end) }()
 	}
 	err = t.invoker(ctx, t.name, t.req, t.reply, t.cc, append(slices.Clip(t.opts), grpc.Header(&header), grpc.Trailer(&trailer))...)

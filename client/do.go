@@ -66,8 +66,8 @@ func Do[T any](ctx context.Context, s store.Store, key store.Key, request any, f
 		return Result[T]{}, err
 	}
 	o.claim.Key = key
-	asked, isStep := step.Of(ctx, key.ID)
-	if isStep && o.claim.IntentTime.IsZero() {
+	asked := step.Of(ctx, key.ID)
+	if o.claim.IntentTime.IsZero() {
 		o.claim.IntentTime = asked.Made()
 	}
 	if o.claim.Fingerprint, err = fingerprintOf(request); err != nil {
@@ -78,7 +78,7 @@ func Do[T any](ctx context.Context, s store.Store, key store.Key, request any, f
 		return Result[T]{}, err
 	}
 	end := step.Unknown
-	if isStep {
+	if asked.IsOne() {
 		ended := asked.Ask(key.Namespace + "/" + key.Scope + "/" + key.Entity)
 		defer func() { ended(end) }()
 	}

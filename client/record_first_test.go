@@ -188,3 +188,52 @@ func TestRecordFirstSetUp(t *testing.T) {
 		t.Errorf("a value that cannot be encoded: %v", err)
 	}
 }
+
+// slowStore takes its time to complete.
+type slowStore struct {
+	store.Store
+	takes time.Duration
+}
+
+func (s slowStore) Complete(ctx context.Context, req store.CompleteRequest) (store.CompleteAnswer, error) {
+	time.Sleep(s.takes)
+	return s.Store.Complete(ctx, req)
+}
+
+// What was recorded first is done although the lease of an attempt around it is lost meanwhile; if the caller leaves, that
+// ends it.
+func TestRecordFirstBeyondALease(t *testing.T) {
+	for _, lost := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			s, steps := newStore(t), newStore(t)
+			caller, leave := context.WithTimeout(t.Context(), time.Hour)
+			defer leave()
+			var ran bool
+			_, err := client.Do(caller, s, orderKey, nil, func(ctx context.Context, a *client.Attempt) (string, error) {
+				if lost {
+					s.fail("renew", store.Refuse(store.ErrUnavailable, ""))
+				}
+				time.Sleep(time.Until(a.Deadline()) - time.Second)
+				mail := store.Key{Namespace: "default", Scope: "mail", ID: a.DownstreamKey("mail")}
+				_, err := client.Do(ctx, slowStore{steps, 2 * time.Second}, mail, nil, func(acting context.Context, _ *client.Attempt) (string, error) {
+					ran = true
+					if gone := errors.Is(context.Cause(ctx), client.ErrLeaseLost); gone != lost || acting.Err() != nil {
+						t.Errorf("lost %v: the lease around it is lost: %v; it acts with %v", lost, gone, acting.Err())
+					}
+					if deadline, ok := acting.Deadline(); !ok || time.Until(deadline) > time.Hour {
+						t.Errorf("the deadline is %v, %v", deadline, ok)
+					}
+					if !lost {
+						leave()
+						<-acting.Done()
+					}
+					return "sent", nil
+				}, client.RecordFirst("handed over"))
+				return "", err
+			})
+			if !ran {
+				t.Errorf("lost %v: nothing was done: %v", lost, err)
+			}
+		})
+	}
+}

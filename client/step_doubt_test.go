@@ -418,87 +418,6 @@ func TestWithoutAttempt(t *testing.T) {
 	}
 }
 
-// Whoever was told to check and knows that nothing was done before is believed in what it says of its own attempt.
-func TestAttemptNothingFound(t *testing.T) {
-	for looked, want := range map[bool]store.State{true: store.StateCompleted, false: store.StateInProgress} {
-		answer := func(a *client.Attempt) error {
-			switch {
-			case a.Number == 1:
-				return errors.New("connection reset")
-			case looked:
-				a.NothingFound()
-			}
-			return declined
-		}
-		s := newStore(t)
-		for range 2 {
-			isFinal(t, s, func(_ context.Context, a *client.Attempt) error { return answer(a) })
-		}
-		if got := s.inspect(t, orderKey).Record.State; got != want {
-			t.Errorf("looked %v: after Do the record is %v, want %v", looked, got, want)
-		}
-		guarded(t, func(t *testing.T, r *rig) {
-			r.service.does(func(ctx context.Context) (*testv1.ChargeResponse, error) {
-				a, _ := client.AttemptFrom(ctx)
-				return nil, answer(a)
-			})
-			for range 2 {
-				r.once()
-			}
-			r.state(want)
-		})
-	}
-}
-
-// slowStore takes its time to complete.
-type slowStore struct {
-	store.Store
-	takes time.Duration
-}
-
-func (s slowStore) Complete(ctx context.Context, req store.CompleteRequest) (store.CompleteAnswer, error) {
-	time.Sleep(s.takes)
-	return s.Store.Complete(ctx, req)
-}
-
-// What was recorded first is done although the lease of an attempt around it is lost meanwhile; if the caller leaves, that
-// ends it.
-func TestRecordFirstBeyondALease(t *testing.T) {
-	for _, lost := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			s, steps := newStore(t), newStore(t)
-			caller, leave := context.WithTimeout(t.Context(), time.Hour)
-			defer leave()
-			var ran bool
-			_, err := client.Do(caller, s, orderKey, nil, func(ctx context.Context, a *client.Attempt) (string, error) {
-				if lost {
-					s.fail("renew", store.Refuse(store.ErrUnavailable, ""))
-				}
-				time.Sleep(time.Until(a.Deadline()) - time.Second)
-				mail := store.Key{Namespace: "default", Scope: "mail", ID: a.DownstreamKey("mail")}
-				_, err := client.Do(ctx, slowStore{steps, 2 * time.Second}, mail, nil, func(acting context.Context, _ *client.Attempt) (string, error) {
-					ran = true
-					if gone := errors.Is(context.Cause(ctx), client.ErrLeaseLost); gone != lost || acting.Err() != nil {
-						t.Errorf("lost %v: the lease around it is lost: %v; it acts with %v", lost, gone, acting.Err())
-					}
-					if deadline, ok := acting.Deadline(); !ok || time.Until(deadline) > time.Hour {
-						t.Errorf("the deadline is %v, %v", deadline, ok)
-					}
-					if !lost {
-						leave()
-						<-acting.Done()
-					}
-					return "sent", nil
-				}, client.RecordFirst("handed over"))
-				return "", err
-			})
-			if !ran {
-				t.Errorf("lost %v: nothing was done: %v", lost, err)
-			}
-		})
-	}
-}
-
 // Of two that ask at once one gets the stored answer, and the other none: the step is settled.
 func TestStepAskedTwice(t *testing.T) {
 	if !isFinal(t, newStore(t), func(ctx context.Context, a *client.Attempt) error {
@@ -532,39 +451,6 @@ func TestStepInDoubtInsideTwoGuards(t *testing.T) {
 	})
 }
 
-// A gateway is told to check, and does nothing but a step: what the guard further on has stored is final at once, what
-// somebody else says is not.
-func TestOnlySteps(t *testing.T) {
-	for _, vouched := range []bool{true, false} {
-		guarded(t, func(t *testing.T, r *rig) {
-			r.service.does(func(context.Context) (*testv1.ChargeResponse, error) { return nil, declined })
-			s, lost := newStore(t), true
-			way := func(ctx context.Context, m string, req, reply any, cc *grpc.ClientConn, opts ...grpc.CallOption) error {
-				err := onTheWire(ctx, m, req, reply, cc, opts...)
-				switch {
-				case lost:
-					return status.Error(codes.Unavailable, "connection reset")
-				case !vouched:
-					return answering(status.Error(codes.NotFound, "no such route"))(ctx, m, req, reply, cc, opts...)
-				}
-				return err
-			}
-			gateway := func(ctx context.Context, a *client.Attempt) error {
-				a.OnlySteps("pay")
-				return errors.Join(asked(ctx, r.conn, way, client.StepKey(ctx, "pay")), nil)
-			}
-			if isFinal(t, s, gateway) {
-				t.Error("final without an answer")
-			}
-			lost = false
-			if got := isFinal(t, s, func(ctx context.Context, a *client.Attempt) error { _ = gateway(ctx, a); return declined }); got != vouched {
-				t.Errorf("vouched for %v: final %v", vouched, got)
-			}
-			r.ran(1)
-		})
-	}
-}
-
 // What the code has found out holds for what it had asked, not for what it asks later.
 func TestStepAnsweredThenAskedAgain(t *testing.T) {
 	if isFinal(t, newStore(t), func(ctx context.Context, a *client.Attempt) error {
@@ -577,24 +463,6 @@ func TestStepAnsweredThenAskedAgain(t *testing.T) {
 		return declined
 	}) {
 		t.Error("the reply to the second call is lost, and the intent is final")
-	}
-}
-
-// A gateway knows nothing of a step that an earlier attempt alone has asked for.
-func TestOnlyStepsThatWereAsked(t *testing.T) {
-	s, attempts := newStore(t), 0
-	gateway := func(ctx context.Context, a *client.Attempt) error {
-		a.OnlySteps("reserve", "charge")
-		_ = asked(ctx, nil, answering(nil), client.StepKey(ctx, "reserve"))
-		if attempts++; attempts == 1 {
-			_ = asked(ctx, nil, answering(status.Error(codes.Unavailable, "connection reset")), client.StepKey(ctx, "charge"))
-		}
-		return declined
-	}
-	for range 2 {
-		if isFinal(t, s, gateway) {
-			t.Errorf("final after %d attempts, though nobody knows of the charge", attempts)
-		}
 	}
 }
 

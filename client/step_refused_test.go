@@ -21,9 +21,7 @@ import (
 
 // refusedStep is a call that idemd further on refuses.
 func refusedStep(ctx context.Context, opts ...grpc.CallOption) error {
-	refusal := storepb.ToStatus(store.Refuse(store.ErrKeyExpired, "it is too old")).Err()
-	return client.UnaryClientInterceptor()(ctx, chargeMethod, &testv1.ChargeRequest{}, &testv1.ChargeResponse{}, nil,
-		func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return refusal }, opts...)
+	return asked(ctx, nil, answering(storepb.ToStatus(store.Refuse(store.ErrKeyExpired, "it is too old")).Err()), opts...)
 }
 
 // A consumer has the message again, and does not bury what nobody knows of.
@@ -85,7 +83,7 @@ func TestStepRefusedThenAnswered(t *testing.T) {
 	s := newStore(t)
 	_, _ = client.Do(t.Context(), s, orderKey, nil, func(ctx context.Context, a *client.Attempt) (string, error) {
 		_ = refusedStep(ctx, client.StepKey(ctx, "charge"))
-		err := client.UnaryClientInterceptor()(ctx, chargeMethod, &testv1.ChargeRequest{}, &testv1.ChargeResponse{}, nil,
+		err := asked(ctx, nil,
 			answering(declined, client.MetadataEnd, step.Mark(step.Completed, int(codes.FailedPrecondition), a.DownstreamKey("charge"))), client.StepKey(ctx, "charge"))
 		return "", err
 	})
@@ -107,10 +105,7 @@ func TestStepRefusedThreeHopsOn(t *testing.T) {
 		var id string
 		_, err := client.Do(t.Context(), s, orderKey, nil, func(ctx context.Context, a *client.Attempt) (string, error) {
 			id = a.DownstreamKey("pay")
-			err := client.UnaryClientInterceptor()(ctx, chargeMethod, &testv1.ChargeRequest{Account: "a"}, &testv1.ChargeResponse{}, r.conn,
-				func(ctx context.Context, m string, req, reply any, cc *grpc.ClientConn, opts ...grpc.CallOption) error {
-					return cc.Invoke(ctx, m, req, reply, opts...)
-				}, client.StepKey(ctx, "pay"))
+			err := asked(ctx, r.conn, onTheWire, client.StepKey(ctx, "pay"))
 			return "", err
 		})
 		b := r.recordOf(chargeMethod, id, "")
@@ -126,9 +121,7 @@ func TestStepRefusedBeforeANoEffectCode(t *testing.T) {
 	for _, busy := range []codes.Code{codes.Aborted, codes.ResourceExhausted} { // a no-effect code; any other
 		guarded(t, func(t *testing.T, r *rig) {
 			steps, charges := newStore(t), 0
-			if _, err := steps.inner.CreateNamespace(t.Context(), store.Namespace{Name: "short", Retention: time.Hour}); err != nil {
-				t.Fatal(err)
-			}
+			short(t, steps)
 			var step store.Key
 			r.service.does(func(ctx context.Context) (*testv1.ChargeResponse, error) {
 				a, _ := client.AttemptFrom(ctx)
@@ -170,7 +163,6 @@ func (s supersededStore) Complete(context.Context, store.CompleteRequest) (store
 // A Do that is a step may be refused after its claim too: by what it found out of an earlier attempt, or by an attempt
 // that has taken over.
 func TestStepRefusedAfterItsClaim(t *testing.T) {
-	declined := status.Error(codes.FailedPrecondition, "declined")
 	t.Run("ProviderKeys", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newStore(t)

@@ -210,7 +210,7 @@ func (r *Region) keepJoining() {
 func (r *Region) join(ctx context.Context) error {
 	r.joining.Lock()
 	defer r.joining.Unlock()
-	if r.member().Joined || r.missingToJoin() != "" {
+	if r.member().Joined || r.missingToJoin(true) != "" {
 		return nil
 	}
 	if err := r.hearAll(ctx); err != nil {
@@ -226,7 +226,7 @@ func (r *Region) join(ctx context.Context) error {
 		return err
 	}
 	err = r.changeMembership(ctx, func(m store.Membership) (store.Membership, error) {
-		m.Joined = r.missingToJoin() == "" && r.acceptance().Number <= m.Accepted.Number
+		m.Joined = r.missingToJoin(true) == "" && r.acceptance().Number <= m.Accepted.Number
 		return m, nil
 	})
 	if err == nil && r.member().Joined {
@@ -320,8 +320,8 @@ func (p *peer) knowsOf(region string) store.PeerStore {
 }
 
 // missingToJoin says why the store is not a home yet; empty if all other regions know it, and none
-// has decided where keys live otherwise than this one knows.
-func (r *Region) missingToJoin() string {
+// has decided where keys live otherwise than this one knows. It names a namespace only if it may.
+func (r *Region) missingToJoin(named bool) string {
 	id := r.member().StoreID
 	for p := range r.others() {
 		knows := p.knowsOf(r.config.Name).StoreID
@@ -335,8 +335,11 @@ func (r *Region) missingToJoin() string {
 		}
 	}
 	for _, k := range r.atlas.Load().list {
-		if k.crossed {
+		switch {
+		case k.crossed && named:
 			return fmt.Sprintf("where namespace %q lives is disputed: %s", k.ns.Name, k.dispute)
+		case k.crossed:
+			return fmt.Sprintf("where a namespace lives is disputed: %s", k.dispute)
 		}
 	}
 	return ""
@@ -381,13 +384,16 @@ func (p *peer) hasBeenMet() bool {
 }
 
 // atHome refuses what lives here while the store is no home.
-func (r *Region) atHome() error {
+func (r *Region) atHome() error { return r.notHome(true) }
+
+// notHome is why the store is no home; nil if it is one. It names a namespace only if it may.
+func (r *Region) notHome(named bool) error {
 	starting := r.atStart() // first: who has just been heard may have said that the store was replaced
 	m := r.member()
 	if m.Joined {
 		return starting
 	}
-	missing := r.missingToJoin()
+	missing := r.missingToJoin(named)
 	if missing == "" {
 		missing = "it is joining; send it again"
 	}

@@ -10,7 +10,7 @@ import (
 
 // Notice is what an operator should see to; empty if there is nothing.
 func (r *Region) Notice() string {
-	parts := append(r.ownNotice(), r.movesNotice()...)
+	parts := append(r.ownNotice(true), r.movesNotice()...)
 	troubles := r.troubledNow()
 	for _, name := range slices.Sorted(maps.Keys(troubles)) {
 		parts = append(parts, fmt.Sprintf("namespace %q %s", name, troubles[name]))
@@ -21,12 +21,7 @@ func (r *Region) Notice() string {
 // NoticeForAll is the same for whoever may not know what namespaces there are: it says how many something is to
 // be done about.
 func (r *Region) NoticeForAll() string {
-	parts := r.ownNotice()
-	for _, k := range r.atlas.Load().list {
-		for i := range parts {
-			parts[i] = strings.ReplaceAll(parts[i], fmt.Sprintf("namespace %q", k.ns.Name), "a namespace")
-		}
-	}
+	parts := r.ownNotice(false)
 	for _, of := range []struct {
 		what string
 		n    int
@@ -38,9 +33,9 @@ func (r *Region) NoticeForAll() string {
 	return strings.Join(parts, "; ")
 }
 
-// ownNotice is about the regions themselves.
-func (r *Region) ownNotice() (parts []string) {
-	if err := r.atHome(); err != nil {
+// ownNotice is about the regions themselves. It names namespaces only if it may.
+func (r *Region) ownNotice(named bool) (parts []string) {
+	if err := r.notHome(named); err != nil {
 		parts = append(parts, err.Error())
 	}
 	for p := range r.others() {

@@ -107,12 +107,9 @@ func (h *handler) pass(w http.ResponseWriter, r *http.Request, claim store.Claim
 	before := w.Header().Clone()
 	var held *response // nil if the handler did not run under a grant
 	entry := client.Entry{Claim: claim, FailOpen: h.policy.FailOpen, Detach: true}
-	end, isStep := step.Unknown, false
-	if s, ok := step.Of(r.Context(), claim.Key.ID); ok { // of a handler that serves it in the process
-		isStep = true
-		ended := s.Ask("in the process: " + claim.Key.Scope)
-		defer func() { ended(end) }()
-	}
+	end := step.Unknown
+	ended := step.Of(r.Context(), claim.Key.ID).Ask("in the process: " + claim.Key.Scope) // if a handler serves its step so
+	defer func() { ended(end) }()
 	passage, err := h.guard.gate.Pass(r.Context(), entry, func(ctx context.Context) client.Ending {
 		r := r.WithContext(ctx)
 		attempt, granted := client.AttemptFrom(ctx)
@@ -132,7 +129,7 @@ func (h *handler) pass(w http.ResponseWriter, r *http.Request, claim store.Claim
 	case held != nil:
 		held.release(passage, claim.Key.ID)
 	}
-	if err == nil && isStep {
+	if err == nil {
 		end = ofStep(passage, held)
 	}
 }

@@ -67,10 +67,8 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return base.RoundTrip(keyed)
 	}
 	id, _ := keyIn(keyed.Header)
-	s := &sending{base: base, request: keyed}
-	if s.step, s.isStep = step.Of(r.Context(), id); s.isStep {
-		setIntentTime(keyed, s.step.Made())
-	}
+	s := &sending{base: base, request: keyed, step: step.Of(r.Context(), id)}
+	setIntentTime(keyed, s.step.Made())
 	err = t.retries.Do(r.Context(), s.try)
 	if s.response == nil {
 		return nil, err
@@ -125,7 +123,6 @@ type sending struct {
 	base     http.RoundTripper
 	request  *http.Request
 	step     step.Step
-	isStep   bool
 	sent     bool
 	response *http.Response // of the last try
 }
@@ -152,7 +149,7 @@ func (s *sending) try() (again bool, err error) {
 // send sends the request once, and notes what that says of the step that it is. A success is one when its body has come,
 // or is closed.
 func (s *sending) send() (*http.Response, error) {
-	if !s.isStep {
+	if !s.step.IsOne() {
 		return s.base.RoundTrip(s.request)
 	}
 	of := first(s.request)

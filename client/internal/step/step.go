@@ -158,21 +158,23 @@ func (n *Notes) state(a ask) *state {
 	return s
 }
 
-// A Step is one that is asked for.
+// A Step is one that is asked for. The zero Step is none, of which nothing is noted.
 type Step struct {
 	key    string
 	within []*Notes // of the attempts that are in doubt as long as it is: the last one's step it is
 }
 
-// Of returns the step that a key is, among those of the attempts that ctx is in; false if it is none.
-func Of(ctx context.Context, key string) (Step, bool) {
-	within := in(ctx).upTo(key)
-	return Step{key: key, within: within}, within != nil
+// Of returns the step that a key is, among those of the attempts that ctx is in; the zero Step if it is none.
+func Of(ctx context.Context, key string) Step {
+	return Step{key: key, within: in(ctx).upTo(key)}
 }
+
+// IsOne reports whether it is a step.
+func (s Step) IsOne() bool { return len(s.within) > 0 }
 
 // Of returns the step of this attempt that a key is, asked for in a context that need not be in the attempt.
 func (n *Notes) Of(ctx context.Context, key string) Step {
-	if s, ok := Of(ctx, key); ok {
+	if s := Of(ctx, key); s.IsOne() {
 		return s
 	}
 	return Step{key: key, within: []*Notes{n}}
@@ -181,8 +183,11 @@ func (n *Notes) Of(ctx context.Context, key string) Step {
 // Key is the step's.
 func (s Step) Key() string { return s.key }
 
-// Made is the step's intent time; zero if it is not known.
+// Made is the step's intent time; zero if it is not known, or it is no step.
 func (s Step) Made() time.Time {
+	if !s.IsOne() {
+		return time.Time{}
+	}
 	if owner := s.within[len(s.within)-1]; owner.made != nil {
 		return owner.made()
 	}
@@ -191,6 +196,9 @@ func (s Step) Made() time.Time {
 
 // Ask notes that the step is asked of somebody. Until it has ended it is in doubt.
 func (s Step) Ask(of string) (ended func(End)) {
+	if !s.IsOne() {
+		return func(End) {}
+	}
 	a := ask{key: s.key, of: of}
 	for _, n := range s.within {
 		n.begin(a)
